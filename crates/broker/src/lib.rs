@@ -1,0 +1,1 @@
+//! The shell around the rules: batching, proposing, answering, long polls and reads.

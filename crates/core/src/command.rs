@@ -1,0 +1,339 @@
+//! Commands: what a log entry asks of the state machine.
+//!
+//! Owns: their fields and bytes (postcard; the order of variants and fields is the format, new ones
+//! go at the end, none is removed or reordered). Leaves to others: what a command does
+//! (`queen-state`), what a request must look like to become one (`queen-http`, `queen-broker`).
+
+use crate::kv::KvOp;
+use crate::options::OptionsPatch;
+use crate::{LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
+use serde::{Deserialize, Serialize};
+
+/// One change of the state, decided entirely by the tables, the queue logs and its stamp.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // each variant is documented at its type
+pub enum Command<'a> {
+    #[serde(borrow)]
+    Push(Push<'a>),
+    #[serde(borrow)]
+    Pop(Pop<'a>),
+    #[serde(borrow)]
+    Ack(Ack<'a>),
+    ExtendLease(ExtendLease),
+    ReturnLease(ReturnLease),
+    #[serde(borrow)]
+    Configure(Configure<'a>),
+    #[serde(borrow)]
+    DeleteQueue(QueueRef<'a>),
+    #[serde(borrow)]
+    Kv(KvBatch<'a>),
+    #[serde(borrow)]
+    Seek(Seek<'a>),
+    #[serde(borrow)]
+    DeleteGroup(DeleteGroup<'a>),
+    #[serde(borrow)]
+    MoveSubscription(MoveSubscription<'a>),
+    #[serde(borrow)]
+    ReplayDeadLetter(ReplayDeadLetter<'a>),
+    #[serde(borrow)]
+    PurgeDeadLetters(PurgeDeadLetters<'a>),
+    Tick(Tick),
+}
+
+impl<'a> Command<'a> {
+    /// The command's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        // Writing into a Vec cannot fail and no map or sequence of unknown length is in a command.
+        postcard::to_extend(self, Vec::new()).unwrap_or_default()
+    }
+
+    /// Reads a command; bytes after its end are an error.
+    pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, postcard::Error> {
+        let (command, rest) = postcard::take_from_bytes(bytes)?;
+        if rest.is_empty() { Ok(command) } else { Err(postcard::Error::DeserializeUnexpectedEnd) }
+    }
+}
+
+/// Appends messages. Queues and partitions that do not exist are created.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Push<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The request's messages by (queue, partition), groups in order of first appearance. No two
+    /// groups have the same queue and partition.
+    #[serde(borrow)]
+    pub groups: Vec<PushGroup<'a>>,
+}
+
+/// The messages of one push to one partition, in request order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PushGroup<'a> {
+    /// Queue name.
+    pub queue: &'a str,
+    /// Partition name.
+    pub partition: &'a str,
+    /// Messages in `frames`, at least 1.
+    pub count: u32,
+    /// Whether any frame has a transaction id of its own, so that frames must be looked at.
+    pub has_transaction_ids: bool,
+    /// As [`crate::run::RunHeader::text_bytes`].
+    pub text_bytes: u32,
+    /// The messages, as they will lie in the run ([`crate::frame`]).
+    #[serde(borrow)]
+    pub frames: &'a [u8],
+}
+
+/// Names a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueRef<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Queue name.
+    pub queue: &'a str,
+}
+
+/// Leases a batch to a group (or commits it at once), and registers the group at first contact.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pop<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Queue name; created when missing and a named group asks.
+    pub queue: &'a str,
+    /// One partition only, or any.
+    #[serde(borrow)]
+    pub partition: Option<&'a str>,
+    /// Group; `None` is queue mode.
+    #[serde(borrow)]
+    pub group: Option<&'a str>,
+    /// Most messages over all claimed partitions.
+    pub batch: u32,
+    /// Most partitions claimed, at least 1.
+    pub partitions: u32,
+    /// Lease time; `None` for the queue's.
+    pub lease_seconds: Option<u32>,
+    /// Commit at delivery: no lease.
+    pub auto_ack: bool,
+    /// Where a group that is not registered yet starts.
+    pub start: GroupStart,
+}
+
+/// Where a group starts in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupStart {
+    /// Messages stamped at or after the registration.
+    New,
+    /// From the oldest retained message.
+    All,
+    /// From the first message stamped at or after this.
+    From(Stamp),
+}
+
+/// Settles messages, each by its transaction id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ack<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Group; `None` is queue mode.
+    #[serde(borrow)]
+    pub group: Option<&'a str>,
+    /// In request order.
+    #[serde(borrow)]
+    pub items: Vec<AckItem<'a>>,
+}
+
+/// One message to settle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AckItem<'a> {
+    /// Transaction id as delivered.
+    pub transaction_id: &'a str,
+    /// Partition as delivered; `None` when the request's text was not a number.
+    pub partition: Option<PartitionId>,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Lease under which it was delivered.
+    #[serde(borrow)]
+    pub lease: LeaseClaim<'a>,
+    /// The consumer's error text.
+    #[serde(borrow)]
+    pub error: Option<&'a str>,
+}
+
+/// The lease an ack names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseClaim<'a> {
+    /// None: accepted unfenced.
+    None,
+    /// This one.
+    Id(LeaseId),
+    /// A text that is no lease id: never live.
+    #[serde(borrow)]
+    Foreign(&'a str),
+}
+
+/// What became of a delivered message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Done.
+    Completed,
+    /// Failed: redeliver, and charge the retry budget.
+    Failed,
+    /// Redeliver without a charge.
+    Retry,
+    /// To the dead letters at once.
+    DeadLetter,
+}
+
+/// Moves the end of a lease. Never to an earlier time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtendLease {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The lease.
+    pub lease: LeaseId,
+    /// From the command's stamp, at least 1.
+    pub seconds: u32,
+}
+
+/// Gives back a claim whose answer could not be delivered: no attempt is counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReturnLease {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The lease.
+    pub lease: LeaseId,
+}
+
+/// Creates a queue or changes its options and labels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configure<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Queue name.
+    pub queue: &'a str,
+    /// What changes.
+    pub patch: OptionsPatch,
+    /// Everything that the patch does not set goes to its default.
+    pub replace: bool,
+}
+
+/// KV operations applied together: all, or none when a required one is lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KvBatch<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// In request order. At most one write per (namespace, key).
+    #[serde(borrow)]
+    pub ops: Vec<KvOp<'a>>,
+}
+
+/// Moves the cursors of a group on a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seek<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Group.
+    pub group: &'a str,
+    /// Queue name.
+    pub queue: &'a str,
+    /// One partition, or all.
+    #[serde(borrow)]
+    pub partition: Option<&'a str>,
+    /// Where to.
+    pub to: SeekTo,
+}
+
+/// Where a seek goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SeekTo {
+    /// After the newest message.
+    End,
+    /// The first message stamped at or after this.
+    Time(Stamp),
+    /// This offset, held within what is retained.
+    Offset(Offset),
+}
+
+/// Forgets a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeleteGroup<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Group.
+    pub group: &'a str,
+    /// On one queue, or on every queue.
+    #[serde(borrow)]
+    pub queue: Option<&'a str>,
+}
+
+/// Moves the stored subscription time of a group on every queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveSubscription<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Group.
+    pub group: &'a str,
+    /// New time.
+    pub to: Stamp,
+}
+
+/// Pushes a copy of a dead letter and removes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplayDeadLetter<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    #[serde(borrow)]
+    pub letter: DeadLetterRef<'a>,
+    /// Another queue than its own.
+    #[serde(borrow)]
+    pub queue: Option<&'a str>,
+    /// Another partition than its own.
+    #[serde(borrow)]
+    pub partition: Option<&'a str>,
+}
+
+/// Names a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeadLetterRef<'a> {
+    /// By its own id (UUID bytes).
+    Id([u8; 16]),
+    /// The newest one of this message.
+    Message {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its transaction id.
+        transaction_id: &'a str,
+    },
+}
+
+/// Removes dead letters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PurgeDeadLetters<'a> {
+    /// One.
+    One {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        #[serde(borrow)]
+        letter: DeadLetterRef<'a>,
+    },
+    /// All of a queue, or of one group on it.
+    Queue {
+        /// Whose.
+        tenant: TenantId,
+        /// Queue name.
+        queue: &'a str,
+        /// One group only.
+        #[serde(borrow)]
+        group: Option<&'a str>,
+    },
+}
+
+/// Lets time pass: ends leases and rows that are due, and takes retention steps.
+///
+/// Each step is bounded; the reply says whether more is due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tick {
+    /// Queues whose retention is to be looked at, at most a few.
+    pub retention: Vec<QueueId>,
+}

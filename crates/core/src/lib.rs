@@ -1,0 +1,25 @@
+//! The vocabulary of the broker, and every byte that outlives a process.
+//!
+//! Owns: names, ids, offsets, stamps, limits, error codes; the encodings of log entries, commands,
+//! runs, message frames, table keys and rows, sink rows and manifests.
+//! Leaves to others: what a command does (`queen-state`), where bytes lie (`queen-store`,
+//! `queen-raft`). Nothing here does I/O, reads a clock or draws a random number.
+
+pub mod command;
+pub mod entry;
+pub mod error;
+pub mod frame;
+pub mod ids;
+pub mod kv;
+pub mod limits;
+pub mod options;
+pub mod reply;
+pub mod run;
+pub mod stamp;
+pub mod table;
+pub mod tenant;
+
+pub use error::{Code, Error};
+pub use ids::{GroupId, LeaseId, MessageId, Offset, PartitionId, QueueId};
+pub use stamp::Stamp;
+pub use tenant::TenantId;

@@ -1,0 +1,68 @@
+//! The one list of everything the tables hold.
+//!
+//! Owns: the table numbers. A number is written to disk and never reused. Keys and values of each
+//! are in `row`.
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident = $number:literal $word:literal,)*) => {
+        /// An ordered table: byte keys to byte values.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Table { $($(#[$doc])* $name = $number,)* }
+
+        impl Table {
+            /// All tables, in number order.
+            pub const ALL: &'static [Table] = &[$(Table::$name,)*];
+
+            /// Name on disk.
+            pub fn name(self) -> &'static str {
+                match self { $(Table::$name => $word,)* }
+            }
+        }
+    };
+}
+
+tables! {
+    /// Single rows of the whole broker: the last stamp, the next ids. Lives for ever.
+    Meta = 0 "meta",
+    /// (tenant, queue name) → queue id. Until the queue is deleted.
+    QueueName = 1 "queue_name",
+    /// queue id → tenant, name, options, labels, creation, the end of its log. Until its log is gone.
+    Queue = 2 "queue",
+    /// (queue id, partition name) → partition id, next offset, log start, last stamp. With the queue.
+    Partition = 3 "partition",
+    /// partition id → queue id and name. With the queue.
+    PartitionById = 4 "partition_by_id",
+    /// (partition id, first offset) → place, count and stamp of a run. Until its segment is dropped.
+    Run = 5 "run",
+    /// (queue id, last stamp, partition id) → nothing: partitions in order of their last write. With the queue.
+    Tail = 6 "tail",
+    /// (queue id, segment number) → bytes, stamps and counts of a queue log segment. Until it is dropped.
+    Segment = 7 "segment",
+    /// (partition id, hash of the transaction id) → offset, expiry. Until the dedup window and the ack memory end.
+    TransactionId = 8 "transaction_id",
+    /// (expiry stamp, partition id, hash) → nothing: transaction ids in order of expiry.
+    TransactionIdExpiry = 9 "transaction_id_expiry",
+    /// (queue id, group name) → registration. Until the group is deleted.
+    Group = 10 "group",
+    /// (group id, partition id) → cursor, lease, retry budget. With the group.
+    Cursor = 11 "cursor",
+    /// (group id, ready stamp, partition id) → nothing: partitions with something to deliver. With the group.
+    Ready = 12 "ready",
+    /// (lease id, group id, partition id) → nothing: the claims of a lease. Until released or expired.
+    Lease = 13 "lease",
+    /// (expiry stamp, group id, partition id) → nothing: leases in order of expiry.
+    LeaseExpiry = 14 "lease_expiry",
+    /// (queue id, failed stamp, number) → a dead letter with its payload. Until replayed or purged.
+    DeadLetter = 15 "dead_letter",
+    /// (tenant, namespace, key) → value, version, expiry. Until deleted or expired.
+    Kv = 16 "kv",
+    /// (expiry stamp, tenant, namespace, key) → nothing: KV rows in order of expiry.
+    KvExpiry = 17 "kv_expiry",
+    /// (tenant, namespace) → number of live keys.
+    KvNamespace = 18 "kv_namespace",
+    /// (queue id, sink name) → the window that a sink's intent pins. From intent to commit.
+    Pin = 19 "pin",
+    /// dead letter id → its key in `DeadLetter`.
+    DeadLetterById = 20 "dead_letter_by_id",
+}

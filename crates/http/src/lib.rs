@@ -1,0 +1,1 @@
+//! The HTTP face: routes, one file per noun, errors and the metrics page.

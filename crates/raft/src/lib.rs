@@ -1,0 +1,1 @@
+//! Write-ahead log and consensus over the openraft library.

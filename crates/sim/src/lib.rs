@@ -1,0 +1,1 @@
+//! Checkers of the lake and the log, and the harness of the fault tests.

@@ -1,0 +1,1 @@
+//! The exactly-once copy of queues into a bucket.

@@ -1,0 +1,27 @@
+//! The rules: a deterministic `apply` over ordered tables and queue logs.
+//!
+//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV and retention;
+//! the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
+//! (`queen-raft`), time (a command's stamp is the only clock here).
+//!
+//! No I/O but through the traits, no clock, no randomness, no hash-order iteration, no floats in
+//! decisions. Upholds `stamps-rise`, `offsets-gapless`, `apply-deterministic`, `one-live-lease`,
+//! `cursor-never-passes-unsettled`, `kv-versions-rise`.
+
+pub mod logs;
+pub mod memory;
+pub mod tables;
+
+pub use logs::{Place, QueueLogs, QueueLogsMut};
+pub use memory::MemoryStore;
+pub use tables::{StorageError, Tables, TablesMut};
+
+/// All that the rules write to.
+pub trait Storage: TablesMut + QueueLogsMut {}
+
+impl<T: TablesMut + QueueLogsMut> Storage for T {}
+
+/// All that reading needs.
+pub trait Reading: Tables + QueueLogs {}
+
+impl<T: Tables + QueueLogs> Reading for T {}

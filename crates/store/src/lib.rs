@@ -1,0 +1,1 @@
+//! Tables and queue logs on disk, checkpoints and recovery.
