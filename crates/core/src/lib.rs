@@ -6,6 +6,7 @@
 //! `queen-raft`). Nothing here does I/O, reads a clock or draws a random number.
 
 pub mod command;
+pub mod decimal;
 pub mod entry;
 pub mod error;
 pub mod frame;
@@ -14,6 +15,7 @@ pub mod kv;
 pub mod limits;
 pub mod options;
 pub mod reply;
+pub mod row;
 pub mod run;
 pub mod stamp;
 pub mod table;
