@@ -1,1 +1,3 @@
+//! The broker binary: settings, wiring and subcommands.
+
 fn main() {}
