@@ -1,1 +1,21 @@
-//! Tables and queue logs on disk, checkpoints and recovery.
+//! The disk: tables, queue logs, checkpoints and recovery.
+//!
+//! Owns: where the rows and the runs lie, how they reach the disk and how they are found again
+//! after any crash. Leaves to others: what the rows mean and where a run goes (`queen-state`),
+//! the order of the commands and their log (`queen-raft`).
+//!
+//! Upholds: after a crash the store stands exactly where its last durable checkpoint stood, so that
+//! a replay of the log from there reaches the same state, byte for byte.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod lock;
+mod options;
+mod space;
+mod store;
+
+pub use error::{LockError, OpenError, StoreError};
+pub use lock::DirLock;
+pub use options::StoreOptions;
+pub use space::{Space, space};
+pub use store::{Applied, LogSlice, ReadGuard, Recovered, Store, WriteGuard};
