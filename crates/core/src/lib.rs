@@ -5,6 +5,8 @@
 //! Leaves to others: what a command does (`queen-state`), where bytes lie (`queen-store`,
 //! `queen-raft`). Nothing here does I/O, reads a clock or draws a random number.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod command;
 pub mod decimal;
 pub mod entry;

@@ -8,8 +8,12 @@
 //! decisions. Upholds `stamps-rise`, `offsets-gapless`, `apply-deterministic`, `one-live-lease`,
 //! `cursor-never-passes-unsettled`, `kv-versions-rise`.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod kv;
 pub mod logs;
 pub mod memory;
+pub mod pin;
 pub mod tables;
 
 pub use logs::{Place, QueueLogs, QueueLogsMut};

@@ -18,6 +18,12 @@ impl std::fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
+impl From<queen_core::row::BadRow> for StorageError {
+    fn from(bad: queen_core::row::BadRow) -> StorageError {
+        StorageError(bad.to_string())
+    }
+}
+
 /// A key and its value.
 pub type Row = (Bytes, Bytes);
 
