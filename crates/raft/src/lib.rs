@@ -1,1 +1,18 @@
 //! Write-ahead log and consensus over the openraft library.
+//!
+//! Owns: the log's files and their sync (`wal`), the vote, elections, the order of entries, and the
+//! hand-over of committed entries to the [`Machine`]. The only crate that names the library.
+//! Leaves to others: what an entry means (it is opaque bytes here), the tables (`queen-store`),
+//! gathering of commands and answers to clients (`queen-broker`).
+//! Upholds: `synced-before-applied` (the machine sees an entry only after its bytes are synced),
+//! `applied-in-order` (each index once, rising, on one thread).
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod machine;
+mod node;
+
+pub use error::{NotProposed, StartError};
+pub use machine::{Committed, Machine, MachineFailed};
+pub use node::{RaftNode, RaftOptions, WalOptions};
