@@ -1,1 +1,20 @@
 //! The HTTP face: routes, one file per noun, errors and the metrics page.
+//!
+//! Owns: the listener and its connections (`server`), the route table (`routes`), what a handler
+//! gets (`call`) and gives (`answer`), and per noun the mapping between JSON and the broker's types
+//! (`push`, `pop`, `ack`, `lease`, …). Leaves to others: every rule (`queen-state`), everything that
+//! waits or is durable (`queen-broker`).
+//!
+//! To add a noun: write `<noun>.rs` with handlers `async fn(Call) -> Result<Answer, Refusal>`, and
+//! give each a line in the table of `routes`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod answer;
+mod call;
+mod health;
+mod query;
+mod routes;
+mod server;
+
+pub use server::{Extra, Server, ServerOptions};

@@ -1,0 +1,107 @@
+//! The route table: every method and path, and the handler it goes to.
+//!
+//! Owns: matching. A path is split on literal `/` before it is percent-decoded, so that an encoded
+//! `/` stays within a name. `:name` is one piece, `*name` is the rest of the path, `/` included.
+
+use crate::answer::{Answer, Refusal};
+use crate::call::{Call, decode_piece};
+use crate::health;
+use hyper::Method;
+use std::future::Future;
+use std::pin::Pin;
+
+type Handled = Pin<Box<dyn Future<Output = Result<Answer, Refusal>> + Send>>;
+type Handler = fn(Call) -> Handled;
+
+/// A line of the table.
+struct Route {
+    method: Method,
+    path: &'static str,
+    handler: Handler,
+}
+
+macro_rules! routes {
+    ($($method:ident $path:literal => $handler:path,)*) => {
+        /// All routes; the busiest first.
+        static ROUTES: &[Route] = &[$(Route {
+            method: Method::$method,
+            path: $path,
+            handler: |call| Box::pin($handler(call)),
+        },)*];
+    };
+}
+
+routes! {
+    GET "/health" => health::health,
+}
+
+/// The handler of a path, and its decoded pieces.
+pub(crate) fn find(method: &Method, path: &str) -> Result<(Handler, Vec<String>), Refusal> {
+    for route in ROUTES {
+        if route.method != *method && !(route.method == Method::GET && *method == Method::HEAD) {
+            continue;
+        }
+        if let Some(pieces) = matches(route.path, path) {
+            let params = pieces.into_iter().map(decode_piece).collect::<Result<_, _>>()?;
+            return Ok((route.handler, params));
+        }
+    }
+    Err(Refusal::NoRoute)
+}
+
+/// The raw pieces at the pattern's parameters, when the path is one of the pattern's.
+fn matches<'a>(pattern: &str, path: &'a str) -> Option<Vec<&'a str>> {
+    let mut params = Vec::new();
+    let (mut pattern, mut path) = (pattern.strip_prefix('/')?, path.strip_prefix('/')?);
+    loop {
+        if pattern.starts_with('*') {
+            params.push(path);
+            return (!path.is_empty()).then_some(params);
+        }
+        let (want, more_pattern) = split(pattern);
+        let (have, more_path) = split(path);
+        if want.starts_with(':') {
+            params.push(have);
+        } else if want != have {
+            return None;
+        }
+        match (more_pattern, more_path) {
+            (Some(a), Some(b)) => (pattern, path) = (a, b),
+            (None, None) => return Some(params),
+            _ => return None,
+        }
+    }
+}
+
+fn split(text: &str) -> (&str, Option<&str>) {
+    match text.split_once('/') {
+        Some((piece, rest)) => (piece, Some(rest)),
+        None => (text, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_split_before_they_are_decoded() {
+        let at = |pattern, path| matches(pattern, path);
+        assert_eq!(at("/a/:q/p/:p", "/a/x%2Fy/p/z"), Some(vec!["x%2Fy", "z"]));
+        assert_eq!(at("/a/:q", "/a/x/y"), None);
+        assert_eq!(at("/a/:q", "/a/"), Some(vec![""]));
+        assert_eq!(at("/a/:q", "/a"), None);
+        assert_eq!(at("/kv/:ns/*key", "/kv/n/a/b%20c"), Some(vec!["n", "a/b%20c"]));
+        assert_eq!(at("/kv/:ns/*key", "/kv/n/"), None);
+        assert_eq!(decode_piece("a%2Fb%20c+d").unwrap(), "a/b c+d");
+        assert!(decode_piece("%ff").is_err());
+    }
+
+    #[test]
+    fn no_two_routes_are_the_same() {
+        for (i, a) in ROUTES.iter().enumerate() {
+            assert!(a.path.starts_with('/'));
+            assert!(ROUTES[..i].iter().all(|b| (&b.method, b.path) != (&a.method, a.path)));
+        }
+    }
+}

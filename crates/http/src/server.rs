@@ -1,0 +1,148 @@
+//! The listener and its connections.
+//!
+//! Owns: HTTP/1.1 and cleartext HTTP/2 on one port, keep-alive, the graceful end. Leaves to others:
+//! what a request means (`routes`).
+
+use crate::answer::{Answer, Whole};
+use crate::call::Call;
+use crate::routes;
+use hyper::body::{Body, Incoming};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use queen_broker::Broker;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tracing::{debug, warn};
+
+/// Settings of the listener.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Longest request body in bytes; 64 MiB.
+    pub body_bytes_max: usize,
+    /// Longest time for open requests to end at a stop.
+    pub drain: Duration,
+    /// What `/health` and `/status` say the release is.
+    pub version: &'static str,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            body_bytes_max: 64 << 20,
+            drain: Duration::from_secs(10),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// What another part of the process adds to the pages, such as the sink.
+pub trait Extra: Send + Sync {
+    /// Name of its section in `/status`, such as `s3`.
+    fn name(&self) -> &'static str;
+    /// Its section of `/status`.
+    fn status(&self) -> serde_json::Value;
+    /// Its families of `/metrics/prometheus`, in exposition text, each line ended.
+    fn prometheus(&self, out: &mut String);
+}
+
+/// What every handler sees.
+pub(crate) struct Face {
+    pub(crate) broker: Broker,
+    pub(crate) options: ServerOptions,
+    pub(crate) extras: Vec<Arc<dyn Extra>>,
+    pub(crate) started: std::time::Instant,
+}
+
+/// A bound listener.
+pub struct Server {
+    listener: TcpListener,
+    face: Arc<Face>,
+}
+
+impl Server {
+    /// Binds `addr`. The error is the operating system's: a port in use, an address that is not ours.
+    pub async fn bind(
+        addr: SocketAddr,
+        broker: Broker,
+        options: ServerOptions,
+        extras: Vec<Arc<dyn Extra>>,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::bind(addr).await?;
+        let started = std::time::Instant::now();
+        Ok(Server { listener, face: Arc::new(Face { broker, options, extras, started }) })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is done, then lets open requests end within the drain time.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Server { listener, face } = self;
+        let drain = face.options.drain;
+        let graceful = GracefulShutdown::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => connection(stream, &face, &graceful),
+                    Err(e) => {
+                        // Out of files or the like: wait for a connection to end rather than spin.
+                        warn!(error = %e, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                () = &mut stop => break,
+            }
+        }
+        drop(listener);
+        if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+            warn!(after = ?drain, "connections were cut at the stop");
+        }
+    }
+}
+
+fn connection(stream: TcpStream, face: &Arc<Face>, graceful: &GracefulShutdown) {
+    if let Err(e) = stream.set_nodelay(true) {
+        debug!(error = %e, "cannot set TCP_NODELAY");
+    }
+    let face = Arc::clone(face);
+    let service = hyper::service::service_fn(move |request| {
+        let face = Arc::clone(&face);
+        async move { Ok::<_, Infallible>(serve(face, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).keep_alive(true);
+    builder.http2().timer(TokioTimer::new());
+    let watched =
+        graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+    tokio::spawn(async move {
+        if let Err(e) = watched.await {
+            debug!(error = %e, "connection ended");
+        }
+    });
+}
+
+async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
+    let (parts, body) = request.into_parts();
+    let head = parts.method == Method::HEAD;
+    let result = match routes::find(&parts.method, parts.uri.path()) {
+        Ok((handler, params)) => {
+            let body = (!body.is_end_stream()).then_some(body);
+            handler(Call { face, parts, params, body }).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    let mut answer: Answer = result.unwrap_or_else(|refusal| refusal.into_answer());
+    if head {
+        *answer.body_mut() = Whole::default();
+    }
+    answer
+}
