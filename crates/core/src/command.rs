@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// One change of the state, decided entirely by the tables, the queue logs and its stamp.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // each variant is documented at its type
+#[allow(clippy::large_enum_variant)] // commands are handled one at a time and never stored
 pub enum Command<'a> {
     #[serde(borrow)]
     Push(Push<'a>),

@@ -50,11 +50,11 @@ pub struct BadFrame {
 impl Frame<'_> {
     /// Appends the frame's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let flags = u8::from(self.transaction_id.is_some()) * TRANSACTION
-            | u8::from(self.trace_id.is_some()) * TRACE
-            | u8::from(self.producer.is_some()) * PRODUCER
-            | u8::from(self.encrypted) * ENCRYPTED
-            | u8::from(self.message_id.is_some()) * MESSAGE;
+        let flags = (u8::from(self.transaction_id.is_some()) * TRANSACTION)
+            | (u8::from(self.trace_id.is_some()) * TRACE)
+            | (u8::from(self.producer.is_some()) * PRODUCER)
+            | (u8::from(self.encrypted) * ENCRYPTED)
+            | (u8::from(self.message_id.is_some()) * MESSAGE);
         out.push(flags);
         put_varint(out, self.payload.len());
         if let Some(id) = self.message_id {

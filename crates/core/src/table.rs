@@ -27,7 +27,7 @@ tables! {
     Meta = 0 "meta",
     /// (tenant, queue name) → queue id. Until the queue is deleted.
     QueueName = 1 "queue_name",
-    /// queue id → tenant, name, options, labels, creation, the end of its log. Until its log is gone.
+    /// queue id → tenant, name, options, labels, creation, its newest segment. Until its log is gone.
     Queue = 2 "queue",
     /// (queue id, partition name) → partition id, next offset, log start, last stamp. With the queue.
     Partition = 3 "partition",
@@ -39,9 +39,9 @@ tables! {
     Tail = 6 "tail",
     /// (queue id, segment number) → bytes, stamps and counts of a queue log segment. Until it is dropped.
     Segment = 7 "segment",
-    /// (partition id, hash of the transaction id) → offset, expiry. Until the dedup window and the ack memory end.
+    /// (partition id, hash of the transaction id) → offsets, expiry. Until the dedup window and the ack memory end.
     TransactionId = 8 "transaction_id",
-    /// (expiry stamp, partition id, hash) → nothing: transaction ids in order of expiry.
+    /// (expiry stamp, partition id, chunk) → hashes: transaction ids in order of expiry.
     TransactionIdExpiry = 9 "transaction_id_expiry",
     /// (queue id, group name) → registration. Until the group is deleted.
     Group = 10 "group",

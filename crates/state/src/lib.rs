@@ -10,13 +10,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ack;
+pub mod dead_letter_admin;
+pub mod group_admin;
 pub mod kv;
+mod lease;
 pub mod logs;
+mod machine;
 pub mod memory;
 pub mod pin;
+mod pop;
+mod push;
+pub mod queue_admin;
+pub mod step;
 pub mod tables;
+mod tick;
 
 pub use logs::{Place, QueueLogs, QueueLogsMut};
+pub use machine::Machine;
 pub use memory::MemoryStore;
 pub use tables::{StorageError, Tables, TablesMut};
 
@@ -29,3 +40,10 @@ impl<T: TablesMut + QueueLogsMut> Storage for T {}
 pub trait Reading: Tables + QueueLogs {}
 
 impl<T: Tables + QueueLogs> Reading for T {}
+
+fn not_built() -> queen_core::reply::Reply {
+    queen_core::reply::Reply::Refused(queen_core::Error::new(
+        queen_core::Code::Internal,
+        "not built",
+    ))
+}

@@ -1,10 +1,82 @@
-//! Keys and values of the table rows: one file per noun.
+//! Rows: what the tables hold, key by key and value by value.
 //!
-//! Owns: their bytes. Keys are big-endian so that they sort; values are little-endian and begin with
-//! a format byte. Leaves to others: what the rows mean (`queen-state`) and keeping them (`queen-store`).
+//! Owns: the bytes of keys ([`key`]) and of values (one file per noun). Leaves to others: what a row
+//! means to the rules (`queen-state`), where it is kept (`queen-store`).
+//!
+//! A value begins with a version byte. Those of [`Row`] go on with the postcard bytes of the row: the
+//! order of fields is the format.
+//! Tables whose rows have no value (`Tail`, `Ready`, `Lease`, `LeaseExpiry`, …) hold empty bytes.
 
+pub mod cursor;
+pub mod dead_letter;
+pub mod group;
+pub mod key;
 pub mod kv;
+pub mod meta;
+pub mod partition;
 pub mod pin;
+pub mod queue;
+pub mod run;
+pub mod segment;
+pub mod transaction;
+
+pub use cursor::{CursorRow, HeldLease};
+pub use dead_letter::DeadLetterRow;
+pub use group::GroupRow;
+pub use meta::{LastStampRow, NextIdsRow};
+pub use partition::{PartitionByIdRow, PartitionRow};
+pub use queue::{QueueNameRow, QueueRow};
+pub use run::RunRow;
+pub use segment::SegmentRow;
+pub use transaction::{TransactionIdExpiryRow, TransactionIdRow, TransactionPlace};
+
+use crate::table::Table;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Most bytes of a row that [`Row::encode_small`] takes.
+pub const SMALL_ROW_BYTES: usize = 192;
+
+/// A value of one table.
+pub trait Row: Serialize + DeserializeOwned {
+    /// The table it lies in.
+    const TABLE: Table;
+    /// Its first byte.
+    const VERSION: u8 = 1;
+
+    /// The row's bytes.
+    fn encode(&self) -> Vec<u8> {
+        // Writing into a Vec cannot fail: no row has a sequence of unknown length.
+        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+    }
+
+    /// The row's bytes in `buffer`, without an allocation.
+    ///
+    /// For rows of bounded size only; `None` when they do not fit.
+    fn encode_small<'b>(&self, buffer: &'b mut [u8; SMALL_ROW_BYTES]) -> Option<&'b [u8]> {
+        buffer[0] = Self::VERSION;
+        let used = postcard::to_slice(self, &mut buffer[1..]).ok()?.len();
+        Some(&buffer[..=used])
+    }
+
+    /// Reads a row; bytes after its end are an error.
+    fn decode(bytes: &[u8]) -> Result<Self, BadRow> {
+        let bad = |what| BadRow { table: Self::TABLE.name(), what };
+        match bytes.split_first() {
+            Some((&version, rest)) if version == Self::VERSION => {
+                match postcard::take_from_bytes(rest) {
+                    Ok((row, [])) => Ok(row),
+                    Ok(_) => Err(bad("no bytes after the row")),
+                    Err(_) => Err(bad("all fields of the row")),
+                }
+            }
+            Some((&version, _)) if version > Self::VERSION => {
+                Err(bad("a version that this release reads"))
+            }
+            _ => Err(bad("a version byte")),
+        }
+    }
+}
 
 /// The bytes of a row are not what the table holds: which table, and why.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -20,4 +92,21 @@ pub struct BadRow {
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let part: [u8; 8] = bytes.get(at..at + 8)?.try_into().ok()?;
     Some(u64::from_le_bytes(part))
+}
+
+#[cfg(test)]
+pub(crate) fn assert_golden<R: Row + PartialEq + std::fmt::Debug>(row: &R, hex: &str) {
+    let bytes = row.encode();
+    let found: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(found, hex, "the bytes of {} changed", R::TABLE.name());
+    assert_eq!(&R::decode(&bytes).unwrap(), row);
+    for cut in 0..bytes.len() {
+        assert!(R::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    let mut newer = bytes.clone();
+    newer[0] += 1;
+    assert!(R::decode(&newer).is_err());
+    let mut longer = bytes;
+    longer.push(0);
+    assert!(R::decode(&longer).is_err());
 }

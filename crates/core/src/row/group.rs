@@ -1,0 +1,45 @@
+//! Rows of consumer groups.
+
+use super::Row;
+use crate::command::GroupStart;
+use crate::table::Table;
+use crate::{GroupId, Stamp};
+use serde::{Deserialize, Serialize};
+
+/// A group's registration on a queue. Queue and group name are its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// Its id.
+    pub id: GroupId,
+    /// Stamp of its first contact.
+    pub registered: Stamp,
+    /// As the first contact asked.
+    pub mode: GroupStart,
+    /// Messages stamped before this are not for the group, in a partition it has no cursor in yet.
+    pub start: Stamp,
+    /// Every partition whose last stamp is not after this is in the group's `Ready` table, leased by
+    /// it, or has nothing for it.
+    pub scanned: Stamp,
+}
+
+impl Row for GroupRow {
+    const TABLE: Table = Table::Group;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assert_golden;
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_group_row_are_fixed() {
+        let row = GroupRow {
+            id: GroupId(2),
+            registered: Stamp(300),
+            mode: GroupStart::From(Stamp(7)),
+            start: Stamp(7),
+            scanned: Stamp(6),
+        };
+        assert_golden(&row, "0102ac0202070706");
+    }
+}

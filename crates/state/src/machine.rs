@@ -1,0 +1,75 @@
+//! The machine: one command after the other, each to its noun.
+//!
+//! Owns: the order of commands (`stamps-rise`) and their dispatch. Leaves to others: each command.
+
+use crate::step::{Memo, Step, get};
+use crate::tables::StorageError;
+use crate::{
+    Storage, ack, dead_letter_admin, group_admin, kv, lease, pop, push, queue_admin, tick,
+};
+use queen_core::command::Command;
+use queen_core::reply::{Event, Reply};
+use queen_core::row::{LastStampRow, key};
+use queen_core::{Code, Error, Stamp};
+
+/// Applies commands to a store, and remembers decoded rows between them.
+///
+/// What it remembers is derived from the store: a new machine over the same store goes on alike.
+#[derive(Debug, Default)]
+pub struct Machine {
+    memo: Memo,
+    last: Option<Stamp>,
+}
+
+impl Machine {
+    /// A machine that remembers nothing yet.
+    pub fn new() -> Machine {
+        Machine::default()
+    }
+
+    /// Applies one command under its stamp; tells in `events` what others may now want to do.
+    ///
+    /// A stamp that is not after the last applied one is refused and changes nothing. After an
+    /// error the store may hold half a command: nothing may be applied to it any more.
+    pub fn apply<S: Storage>(
+        &mut self,
+        command: &Command<'_>,
+        stamp: Stamp,
+        store: &mut S,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, StorageError> {
+        if stamp <= self.last_stamp(store)? {
+            let text = "the command's stamp is not after the last applied one, send it again";
+            return Ok(Reply::Refused(Error::new(Code::Retry, text)));
+        }
+        self.last = Some(stamp);
+        let mut step = Step { store, memo: &mut self.memo, stamp, events };
+        step.put(key::META_LAST_STAMP, &LastStampRow(stamp));
+        match command {
+            Command::Push(push) => push::apply(&mut step, push),
+            Command::Pop(pop) => pop::apply(&mut step, pop),
+            Command::Ack(ack) => ack::apply(&mut step, ack),
+            Command::ExtendLease(extend) => lease::extend(&mut step, extend),
+            Command::ReturnLease(back) => lease::give_back(&mut step, back),
+            Command::Configure(configure) => queue_admin::configure(&mut step, configure),
+            Command::DeleteQueue(queue) => queue_admin::delete(&mut step, queue),
+            Command::Kv(batch) => kv::apply(batch, stamp, step.store).map(Reply::Kv),
+            Command::Seek(seek) => group_admin::seek(&mut step, seek),
+            Command::DeleteGroup(delete) => group_admin::delete(&mut step, delete),
+            Command::MoveSubscription(to) => group_admin::move_subscription(&mut step, to),
+            Command::ReplayDeadLetter(replay) => dead_letter_admin::replay(&mut step, replay),
+            Command::PurgeDeadLetters(purge) => dead_letter_admin::purge(&mut step, purge),
+            Command::Tick(tick) => tick::apply(&mut step, tick),
+        }
+    }
+
+    /// The stamp of the last applied command; [`Stamp::ZERO`] before the first.
+    pub fn last_stamp<S: Storage>(&mut self, store: &S) -> Result<Stamp, StorageError> {
+        if let Some(last) = self.last {
+            return Ok(last);
+        }
+        let row = get::<LastStampRow>(store, key::META_LAST_STAMP)?.unwrap_or_default();
+        self.last = Some(row.0);
+        Ok(row.0)
+    }
+}
