@@ -44,8 +44,13 @@ pub enum Command<'a> {
 impl<'a> Command<'a> {
     /// The command's bytes.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_after(Vec::new())
+    }
+
+    /// The command's bytes behind those in `out`.
+    pub fn encode_after(&self, out: Vec<u8>) -> Vec<u8> {
         // Writing into a Vec cannot fail and no map or sequence of unknown length is in a command.
-        postcard::to_extend(self, Vec::new()).unwrap_or_default()
+        postcard::to_extend(self, out).unwrap_or_default()
     }
 
     /// Reads a command; bytes after its end are an error.
@@ -80,8 +85,13 @@ pub struct PushGroup<'a> {
     /// As [`crate::run::RunHeader::text_bytes`].
     pub text_bytes: u32,
     /// The messages, as they will lie in the run ([`crate::frame`]).
-    #[serde(borrow)]
+    #[serde(borrow, serialize_with = "whole")]
     pub frames: &'a [u8],
+}
+
+/// Writes bytes in one piece: the same bytes as one by one, without a step for each.
+fn whole<S: serde::Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bytes(bytes)
 }
 
 /// Names a queue.
@@ -337,4 +347,28 @@ pub enum PurgeDeadLetters<'a> {
 pub struct Tick {
     /// Queues whose retention is to be looked at, at most a few.
     pub retention: Vec<QueueId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_reads_back_and_its_frames_are_one_piece() {
+        let group = PushGroup {
+            queue: "q",
+            partition: "p",
+            count: 1,
+            has_transaction_ids: false,
+            text_bytes: 38,
+            frames: b"\x00\x02{}",
+        };
+        let push = Command::Push(Push { tenant: TenantId::DEFAULT, groups: vec![group] });
+        let bytes = push.encode_after(vec![7]);
+        assert_eq!(bytes[0], 7);
+        assert_eq!(bytes[1..], push.encode());
+        assert_eq!(&bytes[bytes.len() - 5..], b"\x04\x00\x02{}");
+        assert_eq!(Command::decode(&bytes[1..]).unwrap(), push);
+        assert!(Command::decode(&bytes).is_err());
+    }
 }

@@ -45,11 +45,17 @@ pub enum BadEntry {
 impl EntryHeader {
     /// Appends the header's bytes; the commands follow with [`put_command`].
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        out.extend_from_slice(&self.origin.to_le_bytes());
-        out.extend_from_slice(&self.batch.to_le_bytes());
-        out.extend_from_slice(&self.first_stamp.0.to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&self.bytes());
+    }
+
+    /// The header's bytes, for a place kept free in front of the commands.
+    pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [VERSION; HEADER_BYTES];
+        out[1..9].copy_from_slice(&self.origin.to_le_bytes());
+        out[9..17].copy_from_slice(&self.batch.to_le_bytes());
+        out[17..25].copy_from_slice(&self.first_stamp.0.to_le_bytes());
+        out[25..29].copy_from_slice(&self.count.to_le_bytes());
+        out
     }
 
     /// Stamp of the command numbered `index` in the entry.
