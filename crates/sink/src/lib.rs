@@ -1,1 +1,16 @@
 //! The exactly-once copy of queues into a bucket.
+//!
+//! Owns: windows and their commit, leases on queues, encoding, upload, the sink's settings, status
+//! and metrics.
+//! Leaves to others: the broker, seen through [`host::Host`] only; the bytes of persisted documents
+//! (`queen_core::sink`).
+//! Upholds: `windows-tile`, `window-is-final`, `once-in-the-lake`, `one-writer-commits`,
+//! `manifest-chain`, `memory-bounded`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod bucket;
+pub mod encode;
+pub mod host;
+pub mod layout;
+pub mod settings;

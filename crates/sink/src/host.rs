@@ -1,0 +1,152 @@
+//! What the sink needs of the broker it runs in.
+//!
+//! Owns: the trait [`Host`] and the types that cross it.
+//! Leaves to others: the adapter over the broker (`queen`), the simulated twin (`testing`), what is
+//! read and when (`worker`, `read`), the rows kept in KV (`lease`, `commit`).
+//!
+//! Two kinds of methods. The `async` ones wait for the log or for an event. The plain ones may block
+//! on a disk for a moment: the sink calls them on its own threads only, never on those that answer
+//! clients. Nothing here takes a consumer's lease or moves a cursor.
+
+use async_trait::async_trait;
+use queen_core::kv::{KvOp, KvOutcome};
+use queen_core::run::RunHeader;
+use queen_core::{PartitionId, QueueId, Stamp};
+use std::sync::Arc;
+
+/// Where a run lies in its queue's log. Decided by the state machine: the same on every node.
+///
+/// Places of one queue incarnation sort as its log does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Segment number.
+    pub segment: u64,
+    /// Byte position in the segment.
+    pub at: u64,
+}
+
+/// One incarnation of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its incarnation.
+    pub id: QueueId,
+    /// Stamp of the command that made it; smaller than the stamp of each of its records, or equal to
+    /// that of the first ones when the push itself made the queue.
+    pub created: Stamp,
+    /// Deleted, and kept only because an intent pins a range of its log.
+    pub deleted: bool,
+}
+
+/// Where a scan of the timeline starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanFrom {
+    /// At the first retained run with at least this stamp.
+    Stamp(Stamp),
+    /// At this place: the start of a run, or the `next` of an earlier page. Places whose segment is
+    /// gone mean the first retained run after them.
+    Place(Place),
+}
+
+/// One run, as the timeline shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelineRun {
+    /// Its header.
+    pub header: RunHeader,
+    /// Where its header begins; [`RunHeader::run_len`] bytes lie there.
+    pub place: Place,
+}
+
+/// Runs of a queue in log order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimelinePage {
+    /// In log order, so by stamp; runs of one push share theirs.
+    pub runs: Vec<TimelineRun>,
+    /// Where the next page starts: behind the last run of this one, or, when there was none, where
+    /// the first later run will be looked for.
+    pub next: Place,
+    /// The page reached the end of the log as it was when the scan began.
+    pub end: bool,
+    /// With `end`: every record of the queue stamped at or below this lies in this page or before
+    /// it, whatever is appended later. The node's applied stamp, read before the scan. Without
+    /// `end`: the stamp of the last run (more runs may share it).
+    pub through: Stamp,
+}
+
+/// Why the host did not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// Nothing was written; try again after a pause (no leader, overloaded, shutting down).
+    #[error("{0}")]
+    Retry(String),
+    /// The write may have happened: read before trying again.
+    #[error("{0}")]
+    Unknown(String),
+    /// The queue incarnation, or the part of its log, is not there any more.
+    #[error("{0}")]
+    Gone(String),
+    /// The bytes are not those that were written, or cannot be read.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// The broker, as the sink sees it. All calls concern the sink's tenant.
+#[async_trait]
+pub trait Host: Send + Sync + 'static {
+    /// All queues, with the deleted incarnations that a pin keeps, in no particular order. Does not
+    /// block.
+    fn queues(&self) -> Vec<QueueInfo>;
+
+    /// Completes when the set of queues may have changed since `seen`, and gives the value to pass
+    /// next time. Pass 0 first: it completes at once. Cancel-safe.
+    async fn queues_changed(&self, seen: u64) -> u64;
+
+    /// Applies a batch of KV operations through the log, linearizably, and gives their outcome.
+    ///
+    /// The namespace of every operation is `queen_core::limits::SINK_NAMESPACE`. Never [`HostError::Gone`].
+    async fn kv(&self, ops: &[KvOp<'_>]) -> Result<KvOutcome, HostError>;
+
+    /// Stamp of the last entry that this node applied. Everything the node has not applied yet is
+    /// stamped above it. Never falls. Does not block.
+    fn applied(&self) -> Stamp;
+
+    /// The log clock now: at least [`Host::applied`]; about the stamp that a command appended at
+    /// this moment would get. Does not block and appends nothing.
+    fn now(&self) -> Stamp;
+
+    /// Appends a tick, waits until this node has applied it, and gives its stamp.
+    async fn tick(&self) -> Result<Stamp, HostError>;
+
+    /// Completes when the queue holds a record stamped above `after`, or is deleted. Completes at
+    /// once if that is so already. Cancel-safe.
+    async fn written(&self, queue: QueueId, after: Stamp);
+
+    /// Stamp of the first record that the queue still holds; `None` when it holds none.
+    fn first_retained(&self, queue: QueueId) -> Result<Option<Stamp>, HostError>;
+
+    /// Runs of the queue in log order, at most `runs_max` (at least 1 unless `end`).
+    ///
+    /// A sequential scan of headers: costs what it passes over, never what the queue has elsewhere.
+    /// May block on a disk.
+    fn timeline(
+        &self,
+        queue: QueueId,
+        from: ScanFrom,
+        runs_max: usize,
+    ) -> Result<TimelinePage, HostError>;
+
+    /// Fills `into` with the bytes of the queue's log at `place`, all within one segment. The caller
+    /// checks the checksums. May block on a disk.
+    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError>;
+
+    /// Names of partitions of the queue, in the order asked. May block on a disk.
+    fn partition_names(
+        &self,
+        queue: QueueId,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Arc<str>>, HostError>;
+
+    /// Opens the envelope of an encrypted payload; `None` when this node has no key that opens it.
+    fn decrypt(&self, queue: QueueId, envelope: &[u8]) -> Option<Vec<u8>>;
+}
