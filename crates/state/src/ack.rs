@@ -1,15 +1,242 @@
-//! Settling messages.
+//! Acks: settling delivered messages.
+//!
+//! Owns: every row of the ack table of the HTTP contract. Leaves to others: finding messages
+//! (`transaction`), leases (`lease`), filing (`dead_letter`).
+//!
+//! Each partition is settled by itself, all its items of a call together. Upholds
+//! `cursor-never-passes-unsettled`: the cursor passes a message when it or a later one was
+//! completed, or when it was filed, and stops at the lowest message that is to be redelivered.
 
-use crate::step::Step;
+use crate::dead_letter::{self, Failed};
+use crate::group;
+use crate::lease;
+use crate::step::{Partition, Step, partition_with_id};
 use crate::tables::StorageError;
-use crate::{Storage, not_built};
-use queen_core::command::Ack;
-use queen_core::reply::Reply;
+use crate::transaction::Resolver;
+use crate::{Reading, Storage};
+use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
+use queen_core::options::QueueOptions;
+use queen_core::reply::{AckOutcome, AckRefusal, Reply};
+use queen_core::row::{CursorRow, GroupRow, HeldLease, key};
+use queen_core::{Offset, PartitionId};
+use std::collections::BTreeMap;
 
-/// Settles messages.
-pub fn apply<S: Storage>(
-    _step: &mut Step<'_, S>,
-    _command: &Ack<'_>,
+/// Settles the items of a call.
+pub(crate) fn apply<S: Storage>(
+    step: &mut Step<'_, S>,
+    ack: &Ack<'_>,
 ) -> Result<Reply, StorageError> {
-    Ok(not_built())
+    let mut outcomes = vec![AckOutcome::default(); ack.items.len()];
+    let mut partitions: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
+    for (index, item) in ack.items.iter().enumerate() {
+        match item.partition {
+            Some(id) => partitions.entry(id).or_default().push(index),
+            None => outcomes[index].refusal = Some(AckRefusal::Unresolvable),
+        }
+    }
+    let mut letters = 0;
+    for (id, indexes) in partitions {
+        settle(step, ack, id, &indexes, &mut letters, &mut outcomes)?;
+    }
+    Ok(Reply::Ack(outcomes))
+}
+
+/// A partition whose items are settled, and for whom.
+struct Target {
+    partition: Partition,
+    options: QueueOptions,
+    group: GroupRow,
+    cursor: CursorRow,
+}
+
+/// Finds the cursor that a call settles; the refusal says what is missing.
+fn target<S: Storage>(
+    step: &mut Step<'_, S>,
+    ack: &Ack<'_>,
+    id: PartitionId,
+) -> Result<Result<Target, AckRefusal>, StorageError> {
+    let Some(partition) = partition_with_id(&*step.store, id)? else {
+        return Ok(Err(AckRefusal::Unresolvable));
+    };
+    let queue = step.queue_with_id(partition.queue)?;
+    let Some(queue) = queue.filter(|queue| queue.row.tenant == ack.tenant) else {
+        return Ok(Err(AckRefusal::Unresolvable));
+    };
+    let name = group::name_of(ack.group);
+    let Some(group) = group::registered(&*step.store, queue.id, name)? else {
+        return Ok(Err(AckRefusal::NoConsumer));
+    };
+    let Some(cursor) = group::cursor(&*step.store, group.id, id)? else {
+        return Ok(Err(AckRefusal::NoConsumer));
+    };
+    Ok(Ok(Target { partition, options: queue.row.options.clone(), group, cursor }))
+}
+
+/// Settles all items of a call that are of one partition.
+fn settle<S: Storage>(
+    step: &mut Step<'_, S>,
+    ack: &Ack<'_>,
+    id: PartitionId,
+    indexes: &[usize],
+    letters: &mut u32,
+    outcomes: &mut [AckOutcome],
+) -> Result<(), StorageError> {
+    let target = match target(step, ack, id)? {
+        Ok(target) => target,
+        Err(refusal) => {
+            indexes.iter().for_each(|&index| outcomes[index].refusal = Some(refusal));
+            return Ok(());
+        }
+    };
+    let held = lease::live(&target.cursor, step.stamp);
+    let mut accepted: Vec<(usize, Offset)> = Vec::with_capacity(indexes.len());
+    let mut resolver = Resolver::new(&target.partition, target.cursor, step.stamp);
+    for &index in indexes {
+        let item = &ack.items[index];
+        match judge(&*step.store, &mut resolver, &target.cursor, held, item)? {
+            Judged::Accepted(offset) => accepted.push((index, offset)),
+            Judged::Noop => outcomes[index].noop = true,
+            Judged::Refused(refusal) => outcomes[index].refusal = Some(refusal),
+        }
+    }
+    if accepted.is_empty() {
+        return Ok(());
+    }
+    let settlement = Settlement::of(&target, &ack.items, &accepted);
+    let group = group::name_of(ack.group);
+    for (&offset, error) in &settlement.letters {
+        let retries = target.cursor.failures;
+        let failed = Failed { partition: &target.partition, group, offset, retries, error };
+        dead_letter::file(step, &failed, *letters)?;
+        *letters += 1;
+    }
+    let released = settlement.store(step, target)?;
+    for (index, offset) in accepted {
+        outcomes[index].lease_released = released && held.is_some();
+        outcomes[index].dead_lettered = settlement.letters.contains_key(&offset);
+    }
+    Ok(())
+}
+
+/// What an item comes to before anything is settled.
+enum Judged {
+    Accepted(Offset),
+    Noop,
+    Refused(AckRefusal),
+}
+
+fn judge(
+    store: &impl Reading,
+    resolver: &mut Resolver<'_>,
+    cursor: &CursorRow,
+    held: Option<HeldLease>,
+    item: &AckItem<'_>,
+) -> Result<Judged, StorageError> {
+    let Some(offset) = resolver.resolve(store, item.transaction_id)? else {
+        return Ok(Judged::Refused(AckRefusal::Unresolvable));
+    };
+    if offset < cursor.next {
+        return Ok(match item.verdict {
+            Verdict::Completed => Judged::Noop,
+            _ => Judged::Refused(AckRefusal::Committed),
+        });
+    }
+    let holds = match item.lease {
+        LeaseClaim::None => true,
+        LeaseClaim::Id(id) => held.is_some_and(|held| held.id == id && offset < held.end),
+        LeaseClaim::Foreign(_) => false,
+    };
+    Ok(if holds { Judged::Accepted(offset) } else { Judged::Refused(AckRefusal::Lease) })
+}
+
+/// What the accepted items of a partition come to together.
+struct Settlement<'a> {
+    /// Where the cursor goes.
+    next: Offset,
+    /// Messages to file, and why.
+    letters: BTreeMap<Offset, Option<&'a str>>,
+    /// A unit of the retry budget goes.
+    charged: bool,
+    /// The claim ends, wherever the cursor is.
+    ends: bool,
+}
+
+/// How heavy a verdict weighs against others on one message.
+fn weight(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Completed => 0,
+        Verdict::Retry => 1,
+        Verdict::Failed => 2,
+        Verdict::DeadLetter => 3,
+    }
+}
+
+impl<'a> Settlement<'a> {
+    fn of(target: &Target, items: &[AckItem<'a>], accepted: &[(usize, Offset)]) -> Settlement<'a> {
+        let mut verdicts: BTreeMap<Offset, (Verdict, Option<&'a str>)> = BTreeMap::new();
+        for &(index, offset) in accepted {
+            let (verdict, error) = (items[index].verdict, items[index].error);
+            match verdicts.get(&offset) {
+                Some((other, _)) if weight(*other) >= weight(verdict) => {}
+                _ => drop(verdicts.insert(offset, (verdict, error))),
+            }
+        }
+        let spent = i64::from(target.cursor.failures) >= target.options.retry_limit;
+        let files = target.options.dead_letters();
+        let mut settlement = Settlement {
+            next: target.cursor.next,
+            letters: BTreeMap::new(),
+            charged: false,
+            ends: false,
+        };
+        let mut stopped = false;
+        for (offset, (verdict, error)) in verdicts {
+            let given_up = verdict == Verdict::DeadLetter || verdict == Verdict::Failed && spent;
+            settlement.ends |= verdict != Verdict::Completed;
+            settlement.charged |= verdict == Verdict::Failed && !spent;
+            if stopped {
+                // Redelivered with the message below that stopped the cursor.
+            } else if given_up || verdict == Verdict::Completed {
+                settlement.next = offset.plus(1);
+                if given_up && files {
+                    settlement.letters.insert(offset, error);
+                }
+            } else {
+                settlement.next = offset;
+                stopped = true;
+            }
+        }
+        settlement
+    }
+
+    /// Moves the cursor; whether the batch is over.
+    fn store<S: Storage>(
+        &self,
+        step: &mut Step<'_, S>,
+        target: Target,
+    ) -> Result<bool, StorageError> {
+        let Target { partition, group, mut cursor, .. } = target;
+        let held = lease::live(&cursor, step.stamp);
+        if cursor.next != self.next {
+            cursor.moved = step.stamp;
+        }
+        cursor.next = self.next;
+        cursor.failures += u32::from(self.charged);
+        let end = held.map_or(cursor.delivered, |held| held.end);
+        let complete = cursor.next >= end;
+        if complete {
+            cursor.failures = 0;
+        }
+        if cursor.next >= cursor.delivered {
+            cursor.attempts = 0;
+            cursor.delivered = cursor.next;
+        }
+        let over = self.ends || complete;
+        if over || held.is_none() {
+            step.release(group.id, &partition, &mut cursor)?;
+        } else {
+            step.put(&key::cursor(group.id, partition.row.id), &cursor);
+        }
+        Ok(over)
+    }
 }

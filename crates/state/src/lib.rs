@@ -11,20 +11,30 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ack;
+mod dead_letter;
 pub mod dead_letter_admin;
+pub mod group;
 pub mod group_admin;
+pub mod invariants;
 pub mod kv;
-mod lease;
+pub mod lease;
 pub mod logs;
 mod machine;
 pub mod memory;
 pub mod pin;
 mod pop;
-mod push;
+pub mod push;
 pub mod queue_admin;
+pub mod ready;
+mod retention;
+pub mod run;
+mod segment;
 pub mod step;
 pub mod tables;
 mod tick;
+mod transaction;
+#[cfg(test)]
+mod world;
 
 pub use logs::{Place, QueueLogs, QueueLogsMut};
 pub use machine::Machine;

@@ -45,7 +45,7 @@ impl Machine {
         self.last = Some(stamp);
         let mut step = Step { store, memo: &mut self.memo, stamp, events };
         step.put(key::META_LAST_STAMP, &LastStampRow(stamp));
-        match command {
+        let reply = match command {
             Command::Push(push) => push::apply(&mut step, push),
             Command::Pop(pop) => pop::apply(&mut step, pop),
             Command::Ack(ack) => ack::apply(&mut step, ack),
@@ -60,7 +60,9 @@ impl Machine {
             Command::ReplayDeadLetter(replay) => dead_letter_admin::replay(&mut step, replay),
             Command::PurgeDeadLetters(purge) => dead_letter_admin::purge(&mut step, purge),
             Command::Tick(tick) => tick::apply(&mut step, tick),
-        }
+        };
+        step.flush_segments();
+        reply
     }
 
     /// The stamp of the last applied command; [`Stamp::ZERO`] before the first.
@@ -71,5 +73,17 @@ impl Machine {
         let row = get::<LastStampRow>(store, key::META_LAST_STAMP)?.unwrap_or_default();
         self.last = Some(row.0);
         Ok(row.0)
+    }
+
+    /// Lets a test change rows as a command would, under a stamp.
+    #[cfg(test)]
+    pub(crate) fn with_step<S: Storage, T>(
+        &mut self,
+        stamp: Stamp,
+        store: &mut S,
+        events: &mut Vec<Event>,
+        change: impl FnOnce(&mut Step<'_, S>) -> T,
+    ) -> T {
+        change(&mut Step { store, memo: &mut self.memo, stamp, events })
     }
 }

@@ -1,15 +1,323 @@
-//! Claiming messages.
+//! Popping: which partitions a group is given, and how much of each.
+//!
+//! Owns: the choice and the claim. Leaves to others: what is visible (`ready`), leases (`lease`),
+//! registration (`group`), reading the messages (the caller, from the queue logs).
+//!
+//! Two tables are merged by stamp, so that whoever waits longest comes first: `Ready`, where the
+//! group has been before, and `Tail` after the group's `scanned` stamp, where it has not looked
+//! since the last write. A push touches only `Tail`: it costs the same for any number of groups.
 
-use crate::step::Step;
+use crate::Storage;
+use crate::group;
+use crate::lease;
+use crate::ready::{Visible, visible};
+use crate::step::{Partition, Queue, Step, partition_named, partition_with_id, parts};
 use crate::tables::StorageError;
-use crate::{Storage, not_built};
 use queen_core::command::Pop;
-use queen_core::reply::Reply;
+use queen_core::options::QueueOptions;
+use queen_core::reply::{Claim, Popped, Reply};
+use queen_core::row::{CursorRow, GroupRow, HeldLease, key};
+use queen_core::table::Table;
+use queen_core::{LeaseId, Offset, PartitionId, Stamp};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// Claims messages.
-pub fn apply<S: Storage>(
-    _step: &mut Step<'_, S>,
-    _command: &Pop<'_>,
-) -> Result<Reply, StorageError> {
-    Ok(not_built())
+/// Expired leases ended before a claim.
+const SWEEP: usize = 64;
+/// Rows of `Ready` and `Tail` looked at by one pop. Beyond it the pop answers with what it has:
+/// what it did not reach is still due (`query::ready_at`).
+const LOOKS: usize = 4096;
+/// Rows read at a time.
+const CHUNK: usize = 32;
+
+/// A pop under way.
+struct Claiming {
+    queue: Arc<Queue>,
+    group: GroupRow,
+    lease: HeldLease,
+    auto_ack: bool,
+    partitions: usize,
+    messages: u64,
+    claims: Vec<Claim>,
 }
+
+impl Claiming {
+    fn wants_more(&self) -> bool {
+        self.messages > 0 && self.claims.len() < self.partitions
+    }
+}
+
+/// Claims messages for a group.
+pub(crate) fn apply<S: Storage>(
+    step: &mut Step<'_, S>,
+    pop: &Pop<'_>,
+) -> Result<Reply, StorageError> {
+    let queue = match step.queue(pop.tenant, pop.queue)? {
+        Some(queue) => queue,
+        None if pop.group.is_none() => return Ok(Reply::Pop(Popped::default())),
+        None => step.create_queue(pop.tenant, pop.queue, QueueOptions::implicit(pop.queue))?,
+    };
+    let name = group::name_of(pop.group);
+    let group = group::register(step, queue.id, name, pop.start)?;
+    lease::sweep(step, SWEEP)?;
+    let seconds = match pop.lease_seconds {
+        Some(seconds) => u64::from(seconds),
+        None => queue.row.options.lease_time.max(0) as u64,
+    };
+    let expires = step.stamp.plus_seconds(seconds.max(1));
+    let mut claiming = Claiming {
+        queue,
+        group,
+        lease: HeldLease { id: LeaseId::mint(step.stamp), end: Offset(0), expires },
+        auto_ack: pop.auto_ack,
+        partitions: pop.partitions.max(1) as usize,
+        messages: u64::from(pop.batch),
+        claims: Vec::new(),
+    };
+    match pop.partition {
+        Some(partition) => claim_named(step, &mut claiming, partition)?,
+        None => claim_any(step, &mut claiming)?,
+    }
+    if claiming.group != group {
+        step.put(&key::group(claiming.queue.id, name), &claiming.group);
+    }
+    let leased = !pop.auto_ack && !claiming.claims.is_empty();
+    let lease = leased.then_some(claiming.lease.id);
+    Ok(Reply::Pop(Popped { lease, claims: claiming.claims }))
+}
+
+/// Claims from one partition.
+fn claim_named<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+    name: &str,
+) -> Result<(), StorageError> {
+    let queue = claiming.queue.id;
+    let Some(partition) = partition_named(&*step.store, queue, name)? else { return Ok(()) };
+    let known = group::cursor(&*step.store, claiming.group.id, partition.row.id)?;
+    let mut cursor = match known {
+        Some(cursor) => cursor,
+        None => group::first_cursor(&*step.store, &claiming.group, &partition.row)?,
+    };
+    if cursor.lease.is_some() {
+        if lease::live(&cursor, step.stamp).is_some() {
+            return Ok(());
+        }
+        step.release(claiming.group.id, &partition, &mut cursor)?;
+    }
+    let (row, options) = (&partition.row, &claiming.queue.row.options);
+    let seen = visible(&*step.store, options, row, cursor.next, step.stamp)?;
+    if let Visible::Now { first, end } = seen {
+        claim(step, claiming, &partition, cursor, first, end)?;
+    }
+    Ok(())
+}
+
+/// Claims from the partitions that wait longest.
+fn claim_any<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+) -> Result<(), StorageError> {
+    let mut waiting = Waiting::new(claiming, step.stamp);
+    let mut looks = 0;
+    while claiming.wants_more() && looks < LOOKS {
+        looks += 1;
+        let Some((from, stamp, id)) = waiting.next(step)? else { break };
+        match from {
+            From::Ready => look_at_ready(step, claiming, stamp, id)?,
+            From::Tail => {
+                look_at_tail(step, claiming, id)?;
+                claiming.group.scanned = stamp;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Looks at a partition of the group's `Ready` table.
+fn look_at_ready<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+    stamp: Stamp,
+    id: PartitionId,
+) -> Result<(), StorageError> {
+    let group = claiming.group.id;
+    let cursor = group::cursor(&*step.store, group, id)?;
+    let cursor = cursor.filter(|cursor| cursor.ready == Some(stamp));
+    let (Some(cursor), Some(partition)) = (cursor, partition_with_id(&*step.store, id)?) else {
+        step.store.delete(Table::Ready, &key::ready(group, stamp, id));
+        return Ok(());
+    };
+    look_at(step, claiming, &partition, cursor, false)
+}
+
+/// Looks at a partition that was written to since the group looked.
+fn look_at_tail<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+    id: PartitionId,
+) -> Result<(), StorageError> {
+    let Some(partition) = partition_with_id(&*step.store, id)? else { return Ok(()) };
+    match group::cursor(&*step.store, claiming.group.id, id)? {
+        Some(cursor) if cursor.lease.is_some() || cursor.ready.is_some() => Ok(()),
+        Some(cursor) => look_at(step, claiming, &partition, cursor, false),
+        None => {
+            let cursor = group::first_cursor(&*step.store, &claiming.group, &partition.row)?;
+            look_at(step, claiming, &partition, cursor, true)
+        }
+    }
+}
+
+/// Claims from a partition that is not leased, or puts it where it belongs.
+fn look_at<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+    partition: &Partition,
+    mut cursor: CursorRow,
+    new: bool,
+) -> Result<(), StorageError> {
+    let group = claiming.group.id;
+    let (row, options) = (&partition.row, &claiming.queue.row.options);
+    let at = match visible(&*step.store, options, row, cursor.next, step.stamp)? {
+        Visible::Now { first, end } => {
+            return claim(step, claiming, partition, cursor, first, end);
+        }
+        Visible::Later { at, .. } => Some(at),
+        Visible::Nothing { .. } if new => return Ok(()),
+        Visible::Nothing { .. } => None,
+    };
+    if new || cursor.ready != at {
+        step.set_ready(group, partition, &mut cursor, at);
+        step.put(&key::cursor(group, row.id), &cursor);
+    }
+    Ok(())
+}
+
+/// Claims what is visible of a partition, as far as the batch goes.
+fn claim<S: Storage>(
+    step: &mut Step<'_, S>,
+    claiming: &mut Claiming,
+    partition: &Partition,
+    mut cursor: CursorRow,
+    first: Offset,
+    end: Offset,
+) -> Result<(), StorageError> {
+    let (group, id) = (claiming.group.id, partition.row.id);
+    let end = end.min(first.plus(claiming.messages));
+    if first >= cursor.delivered {
+        cursor.attempts = 0;
+    }
+    let attempt = cursor.attempts.saturating_add(1);
+    if cursor.next != first {
+        cursor.moved = step.stamp;
+    }
+    cursor.next = first;
+    cursor.delivered = cursor.delivered.max(end);
+    if claiming.auto_ack {
+        cursor.next = end;
+        cursor.moved = step.stamp;
+        cursor.failures = 0;
+        cursor.attempts = if end < cursor.delivered { attempt - 1 } else { 0 };
+        step.place_ready(group, partition, &mut cursor)?;
+    } else {
+        cursor.attempts = attempt;
+        step.set_ready(group, partition, &mut cursor, None);
+        step.hold(group, id, &mut cursor, HeldLease { end, ..claiming.lease });
+    }
+    step.put(&key::cursor(group, id), &cursor);
+    claiming.messages -= end.0 - first.0;
+    claiming.claims.push(Claim {
+        queue: claiming.queue.id,
+        partition: id,
+        partition_name: partition.name.clone(),
+        first,
+        end,
+        attempt,
+    });
+    Ok(())
+}
+
+/// Where a waiting partition was found.
+#[derive(Clone, Copy)]
+enum From {
+    Ready,
+    Tail,
+}
+
+/// The partitions that may have something for a group, longest waiting first.
+struct Waiting {
+    ready: Source,
+    tail: Source,
+}
+
+/// One of the two tables, read in chunks from `from` to `to`.
+struct Source {
+    table: Table,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    rows: VecDeque<(Stamp, PartitionId)>,
+    done: bool,
+}
+
+impl Waiting {
+    fn new(claiming: &Claiming, now: Stamp) -> Waiting {
+        let (queue, group) = (&claiming.queue, &claiming.group);
+        let quiet = now.minus_seconds(queue.row.options.window_buffer.max(0) as u64);
+        let tail = |after: Stamp| key::tail(queue.id, Stamp(after.0 + 1), PartitionId(0)).to_vec();
+        let ready = |at: Stamp| key::ready(group.id, at, PartitionId(0)).to_vec();
+        Waiting {
+            ready: Source::new(Table::Ready, ready(Stamp::ZERO), ready(Stamp(now.0 + 1))),
+            tail: Source::new(Table::Tail, tail(group.scanned), tail(quiet)),
+        }
+    }
+
+    fn next<S: Storage>(
+        &mut self,
+        step: &Step<'_, S>,
+    ) -> Result<Option<(From, Stamp, PartitionId)>, StorageError> {
+        let (ready, tail) = (self.ready.peek(step)?, self.tail.peek(step)?);
+        Ok(match (ready, tail) {
+            (Some((at, _)), Some((written, _))) if at <= written => {
+                self.ready.rows.pop_front().map(|(stamp, id)| (From::Ready, stamp, id))
+            }
+            (_, Some(_)) => self.tail.rows.pop_front().map(|(stamp, id)| (From::Tail, stamp, id)),
+            (Some(_), None) => {
+                self.ready.rows.pop_front().map(|(stamp, id)| (From::Ready, stamp, id))
+            }
+            (None, None) => None,
+        })
+    }
+}
+
+impl Source {
+    fn new(table: Table, from: Vec<u8>, to: Vec<u8>) -> Source {
+        let done = from >= to;
+        Source { table, from, to, rows: VecDeque::new(), done }
+    }
+
+    /// The next row. Rows that the pop itself has put behind it are not met again: they are
+    /// stamped now or later, and `to` is reached only once.
+    fn peek<S: Storage>(
+        &mut self,
+        step: &Step<'_, S>,
+    ) -> Result<Option<(Stamp, PartitionId)>, StorageError> {
+        if self.rows.is_empty() && !self.done {
+            let rows = step.store.scan(self.table, &self.from, &self.to, CHUNK)?;
+            self.done = rows.len() < CHUNK;
+            for (row, _) in rows {
+                let found = match self.table {
+                    Table::Ready => key::ready_parts(&row).map(|(_, stamp, id)| (stamp, id)),
+                    _ => key::tail_parts(&row).map(|(_, stamp, id)| (stamp, id)),
+                };
+                self.rows.push_back(parts(self.table, &row, found)?);
+                self.from = row.to_vec();
+                self.from.push(0);
+            }
+        }
+        Ok(self.rows.front().copied())
+    }
+}
+
+#[cfg(test)]
+#[path = "pop_tests.rs"]
+mod tests;

@@ -1,15 +1,199 @@
-//! Appending messages.
+//! Pushing: offsets, deduplication, the append.
+//!
+//! Owns: what a push does to its partitions. Leaves to others: places (`segment`), the memory of
+//! transaction ids (`transaction`), what groups make of it (`pop`).
+//!
+//! Upholds `offsets-gapless`. Costs a fixed number of row operations per partition, whatever the
+//! number of groups, and two more per message that has a transaction id of its own.
 
-use crate::step::Step;
+use crate::Storage;
+use crate::step::{Partition, Queue, Step};
 use crate::tables::StorageError;
-use crate::{Storage, not_built};
-use queen_core::command::Push;
-use queen_core::reply::Reply;
+use crate::transaction::{self, Known};
+use queen_core::command::{Push, PushGroup};
+use queen_core::frame::{BadFrame, Frame, Frames};
+use queen_core::options::QueueOptions;
+use queen_core::reply::{Event, PushedGroup, PushedItem, Reply};
+use queen_core::row::{PartitionRow, RunRow, key};
+use queen_core::run::RunHeader;
+use queen_core::table::Table;
+use queen_core::{Code, Error, Offset, QueueId, Stamp, TenantId};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-/// Appends messages.
-pub fn apply<S: Storage>(
-    _step: &mut Step<'_, S>,
-    _command: &Push<'_>,
+/// A frame and its bytes.
+struct Item<'a> {
+    frame: Frame<'a>,
+    bytes: &'a [u8],
+}
+
+/// Appends the messages of every group that are not there already.
+pub(crate) fn apply<S: Storage>(
+    step: &mut Step<'_, S>,
+    push: &Push<'_>,
 ) -> Result<Reply, StorageError> {
-    Ok(not_built())
+    // Looked at before anything changes, so that a refusal has no effect.
+    let items: Result<Vec<_>, BadFrame> = push.groups.iter().map(read_items).collect();
+    let items = match items {
+        Ok(items) => items,
+        Err(bad) => return Ok(Reply::Refused(Error::new(Code::BadBody, bad.to_string()))),
+    };
+    let mut pushed = Vec::with_capacity(push.groups.len());
+    for (group, items) in push.groups.iter().zip(items) {
+        pushed.push(push_group(step, push.tenant, group, items)?);
+    }
+    Ok(Reply::Push(pushed))
+}
+
+/// Appends one group, for other commands that push.
+pub fn append_group<S: Storage>(
+    step: &mut Step<'_, S>,
+    tenant: TenantId,
+    group: &PushGroup<'_>,
+) -> Result<PushedGroup, StorageError> {
+    let items = read_items(group).map_err(|bad| StorageError(bad.to_string()))?;
+    push_group(step, tenant, group, items)
+}
+
+/// The frames of a group that have to be looked at; `None` when none has.
+fn read_items<'a>(group: &PushGroup<'a>) -> Result<Option<Vec<Item<'a>>>, BadFrame> {
+    if !group.has_transaction_ids {
+        return Ok(None);
+    }
+    let mut items = Vec::with_capacity(group.count as usize);
+    let mut frames = Frames::new(group.frames);
+    let mut from = 0;
+    while let Some(frame) = frames.next() {
+        let frame = frame?;
+        items.push(Item { frame, bytes: &group.frames[from..frames.position()] });
+        from = frames.position();
+    }
+    if items.len() != group.count as usize {
+        return Err(BadFrame { at: from, what: "as many frames as the group says" });
+    }
+    Ok(Some(items))
+}
+
+fn push_group<S: Storage>(
+    step: &mut Step<'_, S>,
+    tenant: TenantId,
+    group: &PushGroup<'_>,
+    items: Option<Vec<Item<'_>>>,
+) -> Result<PushedGroup, StorageError> {
+    let queue = match step.queue(tenant, group.queue)? {
+        Some(queue) => queue,
+        None => step.create_queue(tenant, group.queue, QueueOptions::implicit(group.queue))?,
+    };
+    let partition_key = key::partition(queue.id, group.partition);
+    let row = match crate::step::get::<PartitionRow>(step.store, &partition_key)? {
+        Some(row) => row,
+        None => step.create_partition(queue.id, group.partition)?,
+    };
+    let run = Append { queue: &queue, partition_key: &partition_key, row };
+    let (stamp, first_offset, partition) = (step.stamp, row.next, row.id);
+    let pushed = |items| PushedGroup { partition, stamp, first_offset, items };
+    let Some(items) = items else {
+        run.append(step, group.count, group.text_bytes, group.frames, false)?;
+        return Ok(pushed(Vec::new()));
+    };
+    let partition = Partition { queue: queue.id, name: group.partition.into(), row };
+    let (outcomes, fresh) = deduplicate(step, &queue, &partition, &items)?;
+    if fresh == items.len() {
+        run.append(step, group.count, group.text_bytes, group.frames, true)?;
+        return Ok(pushed(Vec::new()));
+    }
+    if fresh > 0 {
+        let (mut frames, mut text_bytes) = (Vec::with_capacity(group.frames.len()), 0usize);
+        for (item, outcome) in items.iter().zip(&outcomes) {
+            if matches!(outcome, PushedItem::Queued(_)) {
+                frames.extend_from_slice(item.bytes);
+                let id = item.frame.transaction_id.map_or(36, str::len);
+                text_bytes += id + item.frame.payload.len();
+            }
+        }
+        let text_bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);
+        run.append(step, fresh as u32, text_bytes, &frames, true)?;
+    }
+    Ok(pushed(outcomes))
+}
+
+/// Decides which items are new, and remembers their transaction ids; gives each one's outcome and
+/// how many are new.
+fn deduplicate<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: &Queue,
+    partition: &Partition,
+    items: &[Item<'_>],
+) -> Result<(Vec<PushedItem>, usize), StorageError> {
+    let window = queue.row.options.dedup_window_seconds.max(0) as u64;
+    let mut outcomes = Vec::with_capacity(items.len());
+    let mut seen: HashMap<Cow<'_, str>, Offset> = HashMap::with_capacity(items.len());
+    let mut known = Known::new(partition);
+    let mut added = Vec::with_capacity(items.len());
+    let mut next = partition.row.next;
+    for item in items {
+        if let Some(id) = crate::run::own_id(&item.frame) {
+            if let Some(&offset) = seen.get(&id) {
+                outcomes.push(PushedItem::Duplicate { offset, stamp: step.stamp });
+                continue;
+            }
+            let hash = queen_core::row::transaction::hash(&id);
+            if let Some(place) = known.duplicate(step, hash, &id, window)? {
+                let (offset, stamp) = (place.offset, place.stamp);
+                outcomes.push(PushedItem::Duplicate { offset, stamp });
+                continue;
+            }
+            seen.insert(id, next);
+            added.push((hash, next));
+        }
+        outcomes.push(PushedItem::Queued(next));
+        next = next.plus(1);
+    }
+    transaction::remember(step, partition.row.id, window, &added)?;
+    Ok((outcomes, (next.0 - partition.row.next.0) as usize))
+}
+
+/// An append to a partition that is known.
+struct Append<'a> {
+    queue: &'a Arc<Queue>,
+    partition_key: &'a [u8],
+    row: PartitionRow,
+}
+
+impl Append<'_> {
+    /// Appends a run of frames, and moves the partition on.
+    fn append<S: Storage>(
+        mut self,
+        step: &mut Step<'_, S>,
+        count: u32,
+        text_bytes: u32,
+        frames: &[u8],
+        own_ids: bool,
+    ) -> Result<(), StorageError> {
+        let (row, stamp, queue) = (&mut self.row, step.stamp, self.queue.id);
+        let frames_len = frames.len() as u32;
+        let (partition, first_offset) = (row.id, row.next);
+        let header = RunHeader { partition, first_offset, count, stamp, frames_len, text_bytes };
+        let place = step.append(self.queue, count, [&header.encode(frames), frames])?;
+        let (segment, position) = (place.segment, place.position);
+        let run = RunRow { segment, position, count, stamp, frames_len, own_ids };
+        step.insert(&key::run(row.id, row.next), &run);
+        if row.last != Stamp::ZERO {
+            step.store.delete(Table::Tail, &key::tail(queue, row.last, row.id));
+        }
+        step.store.insert(Table::Tail, &key::tail(queue, stamp, row.id), &[]);
+        row.next = row.next.plus(u64::from(count));
+        row.last = stamp;
+        step.put(self.partition_key, row);
+        tell_written(step.events, queue);
+        Ok(())
+    }
+}
+
+fn tell_written(events: &mut Vec<Event>, written: QueueId) {
+    match events.last_mut() {
+        Some(Event::Written { queue, partitions }) if *queue == written => *partitions += 1,
+        _ => events.push(Event::Written { queue: written, partitions: 1 }),
+    }
 }

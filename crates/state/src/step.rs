@@ -8,8 +8,7 @@ use crate::{Reading, Storage};
 use bytes::Bytes;
 use queen_core::reply::Event;
 use queen_core::row::{
-    NextIdsRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, Row, SMALL_ROW_BYTES,
-    SegmentRow, key,
+    NextIdsRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, Row, SMALL_ROW_BYTES, key,
 };
 use queen_core::table::Table;
 use queen_core::{PartitionId, QueueId, Stamp, TenantId};
@@ -39,11 +38,11 @@ pub struct Partition {
 /// Decoded rows that the next command is likely to need again.
 #[derive(Debug, Default)]
 pub struct Memo {
-    /// Live queues by (tenant, name). Bounded by [`QUEUES_KEPT`].
-    queues: BTreeMap<TenantId, BTreeMap<Box<str>, Arc<Queue>>>,
-    kept: usize,
-    /// The newest segment of a queue, while it exists.
-    pub(crate) newest: BTreeMap<QueueId, SegmentRow>,
+    /// Live queues by name. Bounded by [`QUEUES_KEPT`].
+    names: BTreeMap<TenantId, BTreeMap<Box<str>, QueueId>>,
+    queues: BTreeMap<QueueId, Arc<Queue>>,
+    /// The newest segments; see [`crate::segment`].
+    pub(crate) newest: crate::segment::Newest,
     /// The next ids, once read.
     ids: Option<NextIdsRow>,
 }
@@ -54,26 +53,29 @@ const QUEUES_KEPT: usize = 4096;
 impl Memo {
     /// Forgets what is known of a queue: its row, name or log changed.
     pub fn forget(&mut self, queue: QueueId) {
-        self.newest.remove(&queue);
-        for queues in self.queues.values_mut() {
-            let before = queues.len();
-            queues.retain(|_, known| known.id != queue);
-            self.kept -= before - queues.len();
+        self.newest.forget(queue);
+        if let Some(queue) = self.queues.remove(&queue)
+            && let Some(names) = self.names.get_mut(&queue.row.tenant)
+        {
+            names.remove(queue.row.name.as_str());
         }
     }
 
     fn queue(&self, tenant: TenantId, name: &str) -> Option<Arc<Queue>> {
-        self.queues.get(&tenant)?.get(name).cloned()
+        let id = self.names.get(&tenant)?.get(name)?;
+        self.queues.get(id).cloned()
     }
 
     fn keep(&mut self, queue: &Arc<Queue>) {
-        if self.kept >= QUEUES_KEPT {
+        if self.queues.len() >= QUEUES_KEPT {
             self.queues.clear();
-            self.kept = 0;
+            self.names.clear();
         }
-        let name = queue.row.name.as_str().into();
-        let of_tenant = self.queues.entry(queue.row.tenant).or_default();
-        self.kept += usize::from(of_tenant.insert(name, queue.clone()).is_none());
+        self.queues.insert(queue.id, queue.clone());
+        let names = self.names.entry(queue.row.tenant).or_default();
+        if names.get(queue.row.name.as_str()) != Some(&queue.id) {
+            names.insert(queue.row.name.as_str().into(), queue.id);
+        }
     }
 }
 
@@ -192,12 +194,26 @@ impl<S: Storage> Step<'_, S> {
         Ok(queue)
     }
 
+    /// A queue incarnation; also a deleted one whose log is kept.
+    pub fn queue_with_id(&mut self, id: QueueId) -> Result<Option<Arc<Queue>>, StorageError> {
+        if let Some(queue) = self.memo.queues.get(&id) {
+            return Ok(Some(queue.clone()));
+        }
+        let queue = queue_with_id(self.store, id)?.map(Arc::new);
+        if let Some(queue) = queue.as_ref().filter(|queue| queue.row.deleted.is_none()) {
+            self.memo.keep(queue);
+        }
+        Ok(queue)
+    }
+
     /// Sets a queue's row. Its name must be there already.
     pub fn put_queue(&mut self, queue: Queue) -> Arc<Queue> {
         self.put(&key::queue(queue.id), &queue.row);
         let queue = Arc::new(queue);
         if queue.row.deleted.is_none() {
             self.memo.keep(&queue);
+        } else {
+            self.memo.forget(queue.id);
         }
         queue
     }

@@ -1,12 +1,32 @@
-//! Time.
+//! Ticks: time passes.
+//!
+//! Owns: the bounded share of each kind of work that a tick takes. Leaves to others: the work.
 
-use crate::step::Step;
 use crate::tables::StorageError;
-use crate::{Storage, not_built};
+use crate::{Storage, kv, lease, retention, step::Step, transaction};
 use queen_core::command::Tick;
-use queen_core::reply::Reply;
+use queen_core::reply::{Reply, Ticked};
 
-/// Lets time pass.
-pub fn apply<S: Storage>(_step: &mut Step<'_, S>, _command: &Tick) -> Result<Reply, StorageError> {
-    Ok(not_built())
+/// Leases ended by one tick.
+const LEASES: usize = 1024;
+/// Transaction ids forgotten by one tick, about.
+const TRANSACTION_IDS: usize = 4096;
+/// KV rows removed by one tick.
+const KV_ROWS: usize = 1024;
+/// Runs trimmed by one tick, over all its queues.
+const RUNS: usize = 1000;
+
+/// Takes a bounded step of everything that is due.
+pub(crate) fn apply<S: Storage>(
+    step: &mut Step<'_, S>,
+    tick: &Tick,
+) -> Result<Reply, StorageError> {
+    let mut more = lease::sweep(step, LEASES)?;
+    more |= transaction::expire(step, TRANSACTION_IDS)?;
+    more |= kv::sweep(step.stamp, KV_ROWS, step.store)?;
+    let share = (RUNS / tick.retention.len().max(1)).max(1);
+    for queue in &tick.retention {
+        more |= retention::trim(step, *queue, share)?;
+    }
+    Ok(Reply::Ticked(Ticked { stamp: step.stamp, more }))
 }

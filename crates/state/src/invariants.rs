@@ -1,0 +1,295 @@
+//! Invariants: what every state of the tables upholds, one named function each.
+//!
+//! Owns: the checks. Leaves to others: calling them (tests, the simulator, a verify command). They
+//! read whole tables: not for the path of a command.
+
+use crate::run::Run;
+use crate::step::{decode, get, parts, queue_with_id};
+use crate::tables::{Row as Entry, StorageError};
+use crate::{Reading, group, run};
+use queen_core::row::transaction::TransactionIdExpiryRow;
+use queen_core::row::{
+    CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
+    SegmentRow, TransactionIdRow, key,
+};
+use queen_core::run::RunHeader;
+use queen_core::table::Table;
+use queen_core::{GroupId, Offset, PartitionId, QueueId, Stamp};
+use std::collections::BTreeMap;
+
+/// A violated invariant: its name, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant.
+    pub invariant: &'static str,
+    /// What was found.
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+type Checked = Result<(), Violation>;
+
+/// Holds every invariant of this file against a store.
+pub fn check_all(store: &impl Reading) -> Checked {
+    offsets_gapless(store)?;
+    one_live_lease(store)?;
+    cursor_never_passes_unsettled(store)?;
+    tables_consistent(store)
+}
+
+/// Names the invariant in an error.
+struct Check(&'static str);
+
+impl Check {
+    fn that(&self, holds: bool, what: impl FnOnce() -> String) -> Checked {
+        if holds { Ok(()) } else { Err(Violation { invariant: self.0, what: what() }) }
+    }
+
+    fn read<T>(&self, read: Result<T, StorageError>) -> Result<T, Violation> {
+        read.map_err(|e| Violation { invariant: self.0, what: e.0 })
+    }
+
+    fn rows(&self, store: &impl Reading, table: Table) -> Result<Vec<Entry>, Violation> {
+        self.read(store.scan(table, &[], &[u8::MAX; 1024], usize::MAX))
+    }
+}
+
+/// `offsets-gapless`: the runs of a partition follow each other from its log start to its next
+/// offset, in stamp order, and the log has at their places what the index says.
+pub fn offsets_gapless(store: &impl Reading) -> Checked {
+    let check = Check("offsets-gapless");
+    let mut ends: BTreeMap<PartitionId, (Offset, Stamp)> = BTreeMap::new();
+    for (row_key, value) in check.rows(store, Table::Run)? {
+        let (id, first) = check.read(parts(Table::Run, &row_key, key::run_parts(&row_key)))?;
+        let row: RunRow = check.read(decode(&row_key, &value))?;
+        let partition = check.read(crate::step::partition_with_id(store, id))?;
+        check.that(partition.is_some(), || format!("run of unknown partition {id}"))?;
+        let Some(partition) = partition else { continue };
+        let (expected, after) =
+            ends.get(&id).copied().unwrap_or((partition.row.log_start, Stamp::ZERO));
+        check.that(first == expected, || format!("partition {id}: {first} follows {expected}"))?;
+        check.that(row.stamp > after, || format!("partition {id}: stamps fall at {first}"))?;
+        ends.insert(id, (row.end(first), row.stamp));
+        let run = Run { first, row };
+        let len = row.run_len() as usize;
+        let bytes = check.read(store.read(run.place(partition.queue), len))?;
+        let header = queen_core::run::decode(&bytes).map(|(header, _)| header);
+        let same = header.as_ref().is_ok_and(|header: &RunHeader| {
+            (header.partition, header.first_offset, header.count) == (id, first, row.count)
+                && header.stamp == row.stamp
+        });
+        check.that(same, || format!("partition {id} at {first}: the log has {header:?}"))?;
+    }
+    for (row_key, value) in check.rows(store, Table::Partition)? {
+        let row: PartitionRow = check.read(decode(&row_key, &value))?;
+        let end = ends.get(&row.id).map_or(row.log_start, |(end, _)| *end);
+        check.that(end == row.next, || format!("partition {} ends at {end}: {row:?}", row.id))?;
+    }
+    Ok(())
+}
+
+/// `one-live-lease`: leases in cursors, `Lease` and `LeaseExpiry` rows are the same set, one per
+/// group and partition at most, and no leased partition is ready.
+pub fn one_live_lease(store: &impl Reading) -> Checked {
+    let check = Check("one-live-lease");
+    let (mut leases, mut expiries) = (0, 0);
+    for (row_key, value) in check.rows(store, Table::Cursor)? {
+        let (group, id) =
+            check.read(parts(Table::Cursor, &row_key, key::cursor_parts(&row_key)))?;
+        let cursor: CursorRow = check.read(decode(&row_key, &value))?;
+        let Some(lease) = cursor.lease else { continue };
+        let what = || format!("group {group}, partition {id}: {cursor:?}");
+        check.that(cursor.ready.is_none(), what)?;
+        check.that(cursor.next < lease.end && lease.end <= cursor.delivered, what)?;
+        let row = check.read(store.get(Table::Lease, &key::lease(lease.id, group, id)))?;
+        check.that(row.is_some(), || format!("no lease row, {}", what()))?;
+        let expiry = key::lease_expiry(lease.expires, group, id);
+        let row = check.read(store.get(Table::LeaseExpiry, &expiry))?;
+        check.that(row.is_some(), || format!("no expiry row, {}", what()))?;
+        (leases, expiries) = (leases + 1, expiries + 1);
+    }
+    let found = check.rows(store, Table::Lease)?.len();
+    check.that(found == leases, || format!("{found} lease rows, {leases} leased cursors"))?;
+    let found = check.rows(store, Table::LeaseExpiry)?.len();
+    check.that(found == expiries, || format!("{found} expiry rows, {expiries} leased cursors"))
+}
+
+/// `cursor-never-passes-unsettled`, as far as a state can show it: a cursor is within what was
+/// delivered, and that within what was pushed.
+pub fn cursor_never_passes_unsettled(store: &impl Reading) -> Checked {
+    let check = Check("cursor-never-passes-unsettled");
+    for (row_key, value) in check.rows(store, Table::Cursor)? {
+        let (group, id) =
+            check.read(parts(Table::Cursor, &row_key, key::cursor_parts(&row_key)))?;
+        let cursor: CursorRow = check.read(decode(&row_key, &value))?;
+        let partition = check.read(crate::step::partition_with_id(store, id))?;
+        let what = || format!("group {group}, partition {id}: {cursor:?}, {partition:?}");
+        let within = partition.as_ref().is_some_and(|partition| {
+            cursor.next <= cursor.delivered && cursor.delivered <= partition.row.next
+        });
+        check.that(within, what)?;
+    }
+    Ok(())
+}
+
+/// `tables-consistent`: every row has its counterparts.
+pub fn tables_consistent(store: &impl Reading) -> Checked {
+    let check = Check("tables-consistent");
+    names_consistent(&check, store)?;
+    tails_consistent(&check, store)?;
+    segments_consistent(&check, store)?;
+    ready_consistent(&check, store)?;
+    every_backlog_is_known(&check, store)?;
+    transactions_consistent(&check, store)
+}
+
+fn names_consistent(check: &Check, store: &impl Reading) -> Checked {
+    for (row_key, value) in check.rows(store, Table::QueueName)? {
+        let QueueNameRow(id) = check.read(decode(&row_key, &value))?;
+        let queue = check.read(queue_with_id(store, id))?;
+        let same = queue.is_some_and(|queue| {
+            key::queue_name(queue.row.tenant, &queue.row.name) == row_key
+                && queue.row.deleted.is_none()
+        });
+        check.that(same, || format!("the name of queue {id} leads astray"))?;
+    }
+    let (mut by_name, mut by_id) = (0, 0);
+    for (row_key, value) in check.rows(store, Table::Partition)? {
+        let row: PartitionRow = check.read(decode(&row_key, &value))?;
+        let known = check.read(get::<PartitionByIdRow>(store, &key::partition_by_id(row.id)))?;
+        let same = known.is_some_and(|known| key::partition(known.queue, &known.name) == row_key);
+        check.that(same, || format!("partition {} is not found by its id", row.id))?;
+        by_name += 1;
+    }
+    for (row_key, value) in check.rows(store, Table::PartitionById)? {
+        let row: PartitionByIdRow = check.read(decode(&row_key, &value))?;
+        let queue = check.read(get::<QueueRow>(store, &key::queue(row.queue)))?;
+        check.that(queue.is_some(), || format!("partition of unknown queue {}", row.queue))?;
+        by_id += 1;
+    }
+    check.that(by_name == by_id, || format!("{by_name} partitions by name, {by_id} by id"))
+}
+
+fn tails_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let mut written = 0;
+    for (row_key, value) in check.rows(store, Table::Partition)? {
+        let row: PartitionRow = check.read(decode(&row_key, &value))?;
+        let queue = check.read(parts(Table::Partition, &row_key, key::queue_of(&row_key)))?;
+        if row.next > Offset(0) {
+            let tail = check.read(store.get(Table::Tail, &key::tail(queue, row.last, row.id)))?;
+            check.that(tail.is_some(), || format!("partition {} has no tail row", row.id))?;
+            written += 1;
+        }
+    }
+    let tails = check.rows(store, Table::Tail)?.len();
+    check.that(tails == written, || format!("{tails} tail rows, {written} written partitions"))
+}
+
+fn segments_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let mut kept: BTreeMap<(QueueId, u32), u64> = BTreeMap::new();
+    for (row_key, value) in check.rows(store, Table::Run)? {
+        let (id, _) = check.read(parts(Table::Run, &row_key, key::run_parts(&row_key)))?;
+        let row: RunRow = check.read(decode(&row_key, &value))?;
+        if let Some(partition) = check.read(crate::step::partition_with_id(store, id))? {
+            *kept.entry((partition.queue, row.segment)).or_default() += row.run_len();
+        }
+    }
+    for (row_key, value) in check.rows(store, Table::Segment)? {
+        let at = check.read(parts(Table::Segment, &row_key, key::segment_parts(&row_key)))?;
+        let row: SegmentRow = check.read(decode(&row_key, &value))?;
+        let found = kept.remove(&at).unwrap_or_default();
+        let what = || format!("segment {at:?} holds {found} bytes of runs: {row:?}");
+        check.that(row.trimmed + found == row.bytes && row.first <= row.last, what)?;
+        let queue = check.read(queue_with_id(store, at.0))?;
+        check.that(queue.is_some_and(|queue| at.1 <= queue.row.last_segment), what)?;
+    }
+    check.that(kept.is_empty(), || format!("runs in segments without a row: {kept:?}"))
+}
+
+fn ready_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let mut ready = 0;
+    for (row_key, value) in check.rows(store, Table::Cursor)? {
+        let (group, id) =
+            check.read(parts(Table::Cursor, &row_key, key::cursor_parts(&row_key)))?;
+        let cursor: CursorRow = check.read(decode(&row_key, &value))?;
+        if let Some(at) = cursor.ready {
+            let row = check.read(store.get(Table::Ready, &key::ready(group, at, id)))?;
+            check.that(row.is_some(), || format!("group {group}, partition {id}: {cursor:?}"))?;
+            ready += 1;
+        }
+    }
+    let rows = check.rows(store, Table::Ready)?.len();
+    check.that(rows == ready, || format!("{rows} ready rows, {ready} ready cursors"))
+}
+
+/// What a group has still to get is in `Ready`, leased, or after its `scanned` stamp.
+fn every_backlog_is_known(check: &Check, store: &impl Reading) -> Checked {
+    let mut groups: BTreeMap<QueueId, Vec<GroupRow>> = BTreeMap::new();
+    let mut ids: Vec<GroupId> = Vec::new();
+    for (row_key, value) in check.rows(store, Table::Group)? {
+        let queue = check.read(parts(Table::Group, &row_key, key::queue_of(&row_key)))?;
+        let row: GroupRow = check.read(decode(&row_key, &value))?;
+        ids.push(row.id);
+        groups.entry(queue).or_default().push(row);
+    }
+    for (row_key, value) in check.rows(store, Table::Partition)? {
+        let row: PartitionRow = check.read(decode(&row_key, &value))?;
+        let queue = check.read(parts(Table::Partition, &row_key, key::queue_of(&row_key)))?;
+        for group in groups.get(&queue).into_iter().flatten() {
+            if row.last > group.scanned {
+                continue;
+            }
+            let cursor = check.read(group::cursor(store, group.id, row.id))?;
+            let known =
+                cursor.is_some_and(|cursor| cursor.lease.is_some() || cursor.ready.is_some());
+            let next = check.read(group::position(store, group, &row))?;
+            let seconds = check.read(queue_with_id(store, queue))?;
+            let dropped = seconds.is_some_and(|q| q.row.options.max_wait_time_seconds > 0);
+            let what = || format!("group {group:?} misses partition {row:?} at {next}");
+            check.that(known || next >= row.next || dropped, what)?;
+        }
+    }
+    for (row_key, _) in check.rows(store, Table::Cursor)? {
+        let (id, _) = check.read(parts(Table::Cursor, &row_key, key::cursor_parts(&row_key)))?;
+        check.that(ids.contains(&id), || format!("cursor of unknown group {id}"))?;
+    }
+    Ok(())
+}
+
+/// Every remembered transaction id will be forgotten, and names a message that was pushed.
+fn transactions_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let mut due: BTreeMap<(PartitionId, u64), Vec<Stamp>> = BTreeMap::new();
+    for (row_key, value) in check.rows(store, Table::TransactionIdExpiry)? {
+        let found = key::transaction_id_expiry_parts(&row_key);
+        let (at, id, _) = check.read(parts(Table::TransactionIdExpiry, &row_key, found))?;
+        let TransactionIdExpiryRow(hashes) = check.read(decode(&row_key, &value))?;
+        for hash in hashes {
+            due.entry((id, u64::from_be_bytes(hash))).or_default().push(at);
+        }
+    }
+    for (row_key, value) in check.rows(store, Table::TransactionId)? {
+        let found = key::transaction_id_parts(&row_key);
+        let (id, hash) = check.read(parts(Table::TransactionId, &row_key, found))?;
+        let TransactionIdRow(places) = check.read(decode(&row_key, &value))?;
+        let partition = check.read(crate::step::partition_with_id(store, id))?;
+        for place in places {
+            let what = || format!("partition {id}: {place:?}");
+            let forgotten = due.get(&(id, hash)).is_some_and(|at| at.contains(&place.expires));
+            check.that(forgotten, what)?;
+            let Some(partition) = &partition else { continue };
+            check.that(place.offset < partition.row.next, what)?;
+            if place.offset >= partition.row.log_start {
+                let run = check.read(run::kept_at(store, id, place.offset))?;
+                check.that(run.row.own_ids && run.row.stamp == place.stamp, what)?;
+            }
+        }
+    }
+    Ok(())
+}

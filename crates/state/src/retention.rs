@@ -1,0 +1,216 @@
+//! Retention: what a queue's log no longer has to keep.
+//!
+//! Owns: the rules of age and completion, trimming, dropping segments. Leaves to others: when to
+//! look (the caller's tick), giving space back (the store), writing pins (`pin`).
+//!
+//! A queue's log is trimmed from its front, run by run in log order; a segment is dropped when
+//! nothing in it is left. What a pin holds stays. A partition's log start moves up with its runs;
+//! cursors and transaction ids are left as they are.
+
+use crate::group;
+use crate::step::{Partition, Queue, Step, bad_row, decode, partition_with_id, parts, scan_prefix};
+use crate::tables::StorageError;
+use crate::{Place, Storage, pin};
+use queen_core::reply::Event;
+use queen_core::row::pin::PinValue;
+use queen_core::row::{GroupRow, SegmentRow, key};
+use queen_core::run::{HEADER_BYTES, RunHeader};
+use queen_core::table::Table;
+use queen_core::{QueueId, Stamp};
+
+/// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
+const GROUPS_MAX: usize = 1024;
+/// Bytes read at once when runs are small.
+const READ_AHEAD: u64 = 4096;
+
+/// What may go.
+struct Rules {
+    /// Stamped before this.
+    older_than: Stamp,
+    /// Stamped before this, and passed by all groups of the partition.
+    completed_before: Stamp,
+    /// The queue's groups.
+    groups: Vec<GroupRow>,
+    /// What stays whatever its age.
+    pins: Vec<PinValue>,
+}
+
+/// Trims a queue's log by at most `limit` runs; whether more may be due.
+pub(crate) fn trim<S: Storage>(
+    step: &mut Step<'_, S>,
+    id: QueueId,
+    limit: usize,
+) -> Result<bool, StorageError> {
+    let Some(queue) = step.queue_with_id(id)?.filter(|queue| queue.row.deleted.is_none()) else {
+        return Ok(false);
+    };
+    let Some(rules) = rules(step, &queue)? else { return Ok(false) };
+    let mut left = limit;
+    while left > 0 {
+        let Some((number, row)) = oldest_segment(step, id)? else { return Ok(false) };
+        let trimmed = trim_segment(step, id, &rules, number, row, &mut left)?;
+        if !trimmed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>, StorageError> {
+    let options = &queue.row.options;
+    let before = |seconds: i64| match seconds {
+        1.. => step.stamp.minus_seconds(seconds as u64),
+        _ => Stamp::ZERO,
+    };
+    let mut rules = Rules {
+        older_than: before(options.max_wait_time_seconds),
+        completed_before: Stamp::ZERO,
+        groups: Vec::new(),
+        pins: pin::pins(queue.id, &*step.store)?,
+    };
+    if options.retention_enabled {
+        rules.older_than = rules.older_than.max(before(options.retention_seconds));
+        rules.completed_before = before(options.completed_retention_seconds);
+    }
+    if rules.completed_before > rules.older_than {
+        let prefix = key::queue(queue.id);
+        let rows = scan_prefix(&*step.store, Table::Group, &prefix, GROUPS_MAX + 1)?;
+        if rows.len() > GROUPS_MAX {
+            rules.completed_before = Stamp::ZERO;
+        } else {
+            let groups = rows.iter().map(|(key, value)| decode(key, value));
+            rules.groups = groups.collect::<Result<_, _>>()?;
+        }
+    }
+    let newest = rules.older_than.max(rules.completed_before);
+    Ok(Some(rules).filter(|_| newest > Stamp::ZERO))
+}
+
+fn oldest_segment<S: Storage>(
+    step: &Step<'_, S>,
+    queue: QueueId,
+) -> Result<Option<(u32, SegmentRow)>, StorageError> {
+    let prefix = key::queue(queue);
+    let Some((row_key, value)) = scan_prefix(&*step.store, Table::Segment, &prefix, 1)?.pop()
+    else {
+        return Ok(None);
+    };
+    let (_, number) = parts(Table::Segment, &row_key, key::segment_parts(&row_key))?;
+    Ok(Some((number, decode(&row_key, &value)?)))
+}
+
+/// Trims the front of a queue's oldest segment, and drops it when nothing is left; whether it was
+/// dropped or the limit was reached.
+fn trim_segment<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    rules: &Rules,
+    number: u32,
+    mut row: SegmentRow,
+    left: &mut usize,
+) -> Result<bool, StorageError> {
+    let before = row;
+    let mut headers = Headers::new(queue, number, row.bytes);
+    while *left > 0 && row.trimmed < row.bytes {
+        let header = headers.read(step, row.trimmed)?;
+        if !may_go(step, rules, &header)? {
+            break;
+        }
+        trim_run(step, &header)?;
+        row.trimmed += header.run_len();
+        *left -= 1;
+    }
+    if row.trimmed == row.bytes {
+        step.drop_segment(queue, number);
+        return Ok(true);
+    }
+    if row != before {
+        step.put(&key::segment(queue, number), &row);
+        step.memo.newest.forget(queue);
+    }
+    Ok(*left == 0)
+}
+
+fn may_go<S: Storage>(
+    step: &Step<'_, S>,
+    rules: &Rules,
+    header: &RunHeader,
+) -> Result<bool, StorageError> {
+    let old = header.stamp < rules.older_than
+        || header.stamp < rules.completed_before && completed(step, rules, header)?;
+    Ok(old && !pin::pinned(&rules.pins, header.stamp, header.stamp))
+}
+
+/// Whether a group has a cursor in the run's partition, and no group is still to get any of the run.
+fn completed<S: Storage>(
+    step: &Step<'_, S>,
+    rules: &Rules,
+    header: &RunHeader,
+) -> Result<bool, StorageError> {
+    let mut any = false;
+    for group in &rules.groups {
+        match group::cursor(&*step.store, group.id, header.partition)? {
+            Some(cursor) if cursor.next < header.end_offset() => return Ok(false),
+            Some(_) => any = true,
+            None if group.start <= header.stamp => return Ok(false),
+            None => {}
+        }
+    }
+    Ok(any)
+}
+
+/// Takes a run out of the index and moves its partition's log start.
+fn trim_run<S: Storage>(step: &mut Step<'_, S>, header: &RunHeader) -> Result<(), StorageError> {
+    step.store.delete(Table::Run, &key::run(header.partition, header.first_offset));
+    if let Some(Partition { queue, name, mut row }) =
+        partition_with_id(&*step.store, header.partition)?
+    {
+        row.log_start = row.log_start.max(header.end_offset());
+        step.put(&key::partition(queue, &name), &row);
+    }
+    Ok(())
+}
+
+impl<S: Storage> Step<'_, S> {
+    /// Drops a segment whose runs are all out of the index.
+    pub(crate) fn drop_segment(&mut self, queue: QueueId, number: u32) {
+        self.store.delete(Table::Segment, &key::segment(queue, number));
+        self.store.remove_segment(queue, number);
+        self.memo.newest.forget(queue);
+        self.events.push(Event::QueueChanged { queue });
+    }
+}
+
+/// Reads the headers of a segment's runs one after the other.
+struct Headers {
+    queue: QueueId,
+    segment: u32,
+    bytes: u64,
+    ahead: (u64, bytes::Bytes),
+}
+
+impl Headers {
+    fn new(queue: QueueId, segment: u32, bytes: u64) -> Headers {
+        Headers { queue, segment, bytes, ahead: (0, bytes::Bytes::new()) }
+    }
+
+    fn read<S: Storage>(
+        &mut self,
+        step: &Step<'_, S>,
+        position: u64,
+    ) -> Result<RunHeader, StorageError> {
+        let (from, ahead) = &self.ahead;
+        let within =
+            position >= *from && position + HEADER_BYTES as u64 <= from + ahead.len() as u64;
+        if !within {
+            let len = READ_AHEAD.min(self.bytes - position) as usize;
+            let place = Place { queue: self.queue, segment: self.segment, position };
+            self.ahead = (position, step.store.read(place, len)?);
+        }
+        let (from, ahead) = &self.ahead;
+        RunHeader::decode(&ahead[(position - from) as usize..]).map_err(|bad| {
+            let what = format!("at byte {position} of its log: {bad}");
+            bad_row(Table::Segment, &key::segment(self.queue, self.segment), &what)
+        })
+    }
+}

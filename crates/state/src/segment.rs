@@ -1,0 +1,119 @@
+//! Segments: where in a queue's log the next run goes.
+//!
+//! Owns: places, the rolling of segments, their rows. Leaves to others: the run index (`run`),
+//! dropping (`retention`).
+//!
+//! A segment is rolled when it would pass [`SEGMENT_BYTES`], or when the UTC hour of the stamps
+//! changed since its first run: a function of the log alone, so that every node has the same files.
+
+use crate::logs::Place;
+use crate::step::{Queue, Step, get};
+use crate::tables::StorageError;
+use crate::{Reading, Storage};
+use queen_core::limits::SEGMENT_BYTES;
+use queen_core::row::{SegmentRow, key};
+use queen_core::{QueueId, Stamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Queues of which the newest segment's row is kept decoded.
+const KEPT: usize = 4096;
+const HOUR: u64 = 3_600_000_000;
+
+/// The newest segments of queues, and which of their rows are still to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    rows: BTreeMap<QueueId, (u32, SegmentRow)>,
+    dirty: Vec<QueueId>,
+}
+
+impl Newest {
+    /// Forgets a queue's newest segment: it is gone.
+    pub(crate) fn forget(&mut self, queue: QueueId) {
+        self.rows.remove(&queue);
+    }
+}
+
+/// A segment's row.
+pub fn row(
+    store: &impl Reading,
+    queue: QueueId,
+    number: u32,
+) -> Result<Option<SegmentRow>, StorageError> {
+    get::<SegmentRow>(store, &key::segment(queue, number))
+}
+
+impl<S: Storage> Step<'_, S> {
+    /// Appends the bytes of a run to its queue's log; gives the place.
+    pub(crate) fn append(
+        &mut self,
+        queue: &Arc<Queue>,
+        messages: u32,
+        parts: [&[u8]; 2],
+    ) -> Result<Place, StorageError> {
+        let len = (parts[0].len() + parts[1].len()) as u64;
+        let (number, mut row, rolled) = self.segment_for(queue, len)?;
+        if rolled {
+            // The row of the segment before may wait to be written.
+            self.flush_segments();
+            let mut queue = Queue::clone(queue);
+            queue.row.last_segment = number;
+            self.put_queue(queue);
+        }
+        let place = Place { queue: queue.id, segment: number, position: row.bytes };
+        self.store.write(place, &parts)?;
+        row.bytes += len;
+        row.last = self.stamp;
+        row.runs += 1;
+        row.messages += u64::from(messages);
+        self.memo.newest.rows.insert(queue.id, (number, row));
+        if self.memo.newest.dirty.last() != Some(&queue.id) {
+            self.memo.newest.dirty.push(queue.id);
+        }
+        Ok(place)
+    }
+
+    /// The segment that takes a run of `len` bytes, and whether it is a new one.
+    fn segment_for(
+        &mut self,
+        queue: &Queue,
+        len: u64,
+    ) -> Result<(u32, SegmentRow, bool), StorageError> {
+        let known = self.memo.newest.rows.get(&queue.id).copied();
+        let last = known.map_or(queue.row.last_segment, |(number, _)| number);
+        let newest = match known {
+            Some((_, row)) => Some(row),
+            None if last == 0 => None,
+            None => row(self.store, queue.id, last)?,
+        };
+        let same_hour = |row: &SegmentRow| row.first.0 / HOUR == self.stamp.0 / HOUR;
+        let fits = |row: &SegmentRow| row.bytes == 0 || row.bytes + len <= SEGMENT_BYTES;
+        match newest {
+            Some(row) if same_hour(&row) && fits(&row) => Ok((last, row, false)),
+            _ => {
+                let (first, last_stamp) = (self.stamp, Stamp::ZERO);
+                let row = SegmentRow {
+                    bytes: 0,
+                    first,
+                    last: last_stamp,
+                    runs: 0,
+                    messages: 0,
+                    trimmed: 0,
+                };
+                Ok((last + 1, row, true))
+            }
+        }
+    }
+
+    /// Writes the rows of segments that were appended to.
+    pub(crate) fn flush_segments(&mut self) {
+        for queue in std::mem::take(&mut self.memo.newest.dirty) {
+            if let Some((number, row)) = self.memo.newest.rows.get(&queue).copied() {
+                self.put(&key::segment(queue, number), &row);
+            }
+        }
+        if self.memo.newest.rows.len() > KEPT {
+            self.memo.newest.rows.clear();
+        }
+    }
+}
