@@ -24,6 +24,7 @@ pub mod memory;
 pub mod pin;
 mod pop;
 pub mod push;
+pub mod query;
 pub mod queue_admin;
 pub mod ready;
 mod retention;
@@ -32,6 +33,7 @@ mod segment;
 pub mod step;
 pub mod tables;
 mod tick;
+pub mod timeline;
 mod transaction;
 #[cfg(test)]
 mod world;

@@ -8,20 +8,19 @@
 //! cursors and transaction ids are left as they are.
 
 use crate::group;
-use crate::step::{Partition, Queue, Step, bad_row, decode, partition_with_id, parts, scan_prefix};
+use crate::segment::Headers;
+use crate::step::{Partition, Queue, Step, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::StorageError;
-use crate::{Place, Storage, pin};
+use crate::{Storage, pin};
 use queen_core::reply::Event;
 use queen_core::row::pin::PinValue;
 use queen_core::row::{GroupRow, SegmentRow, key};
-use queen_core::run::{HEADER_BYTES, RunHeader};
+use queen_core::run::RunHeader;
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
 
 /// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
 const GROUPS_MAX: usize = 1024;
-/// Bytes read at once when runs are small.
-const READ_AHEAD: u64 = 4096;
 
 /// What may go.
 struct Rules {
@@ -112,7 +111,7 @@ fn trim_segment<S: Storage>(
     let before = row;
     let mut headers = Headers::new(queue, number, row.bytes);
     while *left > 0 && row.trimmed < row.bytes {
-        let header = headers.read(step, row.trimmed)?;
+        let header = headers.read(&*step.store, row.trimmed)?;
         if !may_go(step, rules, &header)? {
             break;
         }
@@ -178,39 +177,5 @@ impl<S: Storage> Step<'_, S> {
         self.store.remove_segment(queue, number);
         self.memo.newest.forget(queue);
         self.events.push(Event::QueueChanged { queue });
-    }
-}
-
-/// Reads the headers of a segment's runs one after the other.
-struct Headers {
-    queue: QueueId,
-    segment: u32,
-    bytes: u64,
-    ahead: (u64, bytes::Bytes),
-}
-
-impl Headers {
-    fn new(queue: QueueId, segment: u32, bytes: u64) -> Headers {
-        Headers { queue, segment, bytes, ahead: (0, bytes::Bytes::new()) }
-    }
-
-    fn read<S: Storage>(
-        &mut self,
-        step: &Step<'_, S>,
-        position: u64,
-    ) -> Result<RunHeader, StorageError> {
-        let (from, ahead) = &self.ahead;
-        let within =
-            position >= *from && position + HEADER_BYTES as u64 <= from + ahead.len() as u64;
-        if !within {
-            let len = READ_AHEAD.min(self.bytes - position) as usize;
-            let place = Place { queue: self.queue, segment: self.segment, position };
-            self.ahead = (position, step.store.read(place, len)?);
-        }
-        let (from, ahead) = &self.ahead;
-        RunHeader::decode(&ahead[(position - from) as usize..]).map_err(|bad| {
-            let what = format!("at byte {position} of its log: {bad}");
-            bad_row(Table::Segment, &key::segment(self.queue, self.segment), &what)
-        })
     }
 }

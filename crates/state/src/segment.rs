@@ -7,11 +7,13 @@
 //! changed since its first run: a function of the log alone, so that every node has the same files.
 
 use crate::logs::Place;
-use crate::step::{Queue, Step, get};
+use crate::step::{Queue, Step, bad_row, get};
 use crate::tables::StorageError;
 use crate::{Reading, Storage};
 use queen_core::limits::SEGMENT_BYTES;
 use queen_core::row::{SegmentRow, key};
+use queen_core::run::{HEADER_BYTES, RunHeader};
+use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,5 +117,43 @@ impl<S: Storage> Step<'_, S> {
         if self.memo.newest.rows.len() > KEPT {
             self.memo.newest.rows.clear();
         }
+    }
+}
+
+/// Bytes read at once when runs are small.
+const READ_AHEAD: u64 = 4096;
+
+/// Reads the headers of a segment's runs one after the other.
+pub(crate) struct Headers {
+    queue: QueueId,
+    segment: u32,
+    bytes: u64,
+    ahead: (u64, bytes::Bytes),
+}
+
+impl Headers {
+    /// Of a segment of which so many bytes are written.
+    pub(crate) fn new(queue: QueueId, segment: u32, bytes: u64) -> Headers {
+        Headers { queue, segment, bytes, ahead: (0, bytes::Bytes::new()) }
+    }
+
+    /// The header of the run at a position, which must be that of a run.
+    pub(crate) fn read(
+        &mut self,
+        store: &impl Reading,
+        position: u64,
+    ) -> Result<RunHeader, StorageError> {
+        let (from, ahead) = &self.ahead;
+        let end = position + HEADER_BYTES as u64;
+        if position < *from || end > from + ahead.len() as u64 {
+            let len = READ_AHEAD.min(self.bytes.saturating_sub(position)) as usize;
+            let place = Place { queue: self.queue, segment: self.segment, position };
+            self.ahead = (position, store.read(place, len)?);
+        }
+        let (from, ahead) = &self.ahead;
+        RunHeader::decode(&ahead[(position - from) as usize..]).map_err(|bad| {
+            let what = format!("at byte {position} of its log: {bad}");
+            bad_row(Table::Segment, &key::segment(self.queue, self.segment), &what)
+        })
     }
 }

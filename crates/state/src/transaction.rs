@@ -316,3 +316,23 @@ impl<'p> Resolver<'p> {
         Ok(())
     }
 }
+
+/// The newest message of a partition that has this transaction id, if its row or its log is kept.
+pub(crate) fn find(
+    store: &impl Reading,
+    partition: &Partition,
+    id: &str,
+) -> Result<Option<Offset>, StorageError> {
+    if let Some(found) = minted(store, partition, id)? {
+        return Ok(Some(found.offset));
+    }
+    let key = key::transaction_id(partition.row.id, hash(id));
+    let places = get::<TransactionIdRow>(store, &key)?.unwrap_or_default().0;
+    let mut last = LastRun::default();
+    for place in places.into_iter().rev() {
+        if last.has_id(store, partition, place.offset, id)?.unwrap_or(true) {
+            return Ok(Some(place.offset));
+        }
+    }
+    Ok(None)
+}
