@@ -11,6 +11,8 @@
 
 mod admission;
 mod broker;
+pub mod kv;
 
 pub use admission::Class;
 pub use broker::{Broker, View};
+pub use kv::{KvError, KvRefusal};

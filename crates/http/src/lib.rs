@@ -13,6 +13,7 @@
 mod answer;
 mod call;
 mod health;
+mod kv;
 mod query;
 mod routes;
 mod server;

@@ -6,6 +6,7 @@
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::health;
+use crate::kv;
 use hyper::Method;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,6 +34,12 @@ macro_rules! routes {
 
 routes! {
     GET "/health" => health::health,
+    POST "/api/v1/kv" => kv::batch,
+    GET "/api/v1/kv/:ns/*key" => kv::get,
+    PUT "/api/v1/kv/:ns/*key" => kv::put,
+    DELETE "/api/v1/kv/:ns/*key" => kv::delete,
+    POST "/api/v1/resources/kv/list" => kv::list,
+    GET "/api/v1/resources/kv/namespaces" => kv::namespaces,
 }
 
 /// The handler of a path, and its decoded pieces.
