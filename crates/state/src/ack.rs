@@ -240,3 +240,7 @@ impl<'a> Settlement<'a> {
         Ok(over)
     }
 }
+
+#[cfg(test)]
+#[path = "ack_tests.rs"]
+mod tests;

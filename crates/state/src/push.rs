@@ -197,3 +197,7 @@ fn tell_written(events: &mut Vec<Event>, written: QueueId) {
         _ => events.push(Event::Written { queue: written, partitions: 1 }),
     }
 }
+
+#[cfg(test)]
+#[path = "push_tests.rs"]
+mod tests;

@@ -179,3 +179,7 @@ impl<S: Storage> Step<'_, S> {
         self.events.push(Event::QueueChanged { queue });
     }
 }
+
+#[cfg(test)]
+#[path = "retention_tests.rs"]
+mod tests;

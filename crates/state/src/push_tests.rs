@@ -1,0 +1,194 @@
+use crate::world::*;
+use queen_core::Stamp;
+use queen_core::command::*;
+use queen_core::reply::*;
+use queen_core::table::Table;
+
+fn offsets(pushed: &PushedGroup) -> Vec<(u64, bool)> {
+    let each = pushed.items.iter().map(|item| match item {
+        PushedItem::Queued(offset) => (offset.0, true),
+        PushedItem::Duplicate { offset, .. } => (offset.0, false),
+    });
+    each.collect()
+}
+
+#[test]
+fn items_of_one_partition_get_consecutive_offsets_over_pushes() {
+    let mut world = World::new();
+    assert_eq!(world.push("q", "a", 3).first_offset.0, 0);
+    assert_eq!(world.push("q", "b", 2).first_offset.0, 0);
+    assert_eq!(world.push("q", "a", 1).first_offset.0, 3);
+    assert_eq!(world.rows(Table::Tail), 2);
+    assert_eq!(world.rows(Table::TransactionId), 0, "minted ids cost no row");
+}
+
+#[test]
+fn a_queue_made_by_a_push_has_labels_of_its_name_and_a_lease_of_60_s() {
+    let mut world = World::new();
+    world.push("ns.taskA.q", "p", 1);
+    let queue = crate::step::queue_named(&world.store, TENANT, "ns.taskA.q").unwrap().unwrap();
+    let options = queue.row.options;
+    assert_eq!((&options.namespace[..], &options.task[..]), ("ns", "taskA"));
+    assert_eq!(options.lease_time, 60);
+}
+
+#[test]
+fn a_stamp_that_does_not_rise_is_refused_and_changes_nothing() {
+    let mut world = World::new();
+    world.push("q", "p", 1);
+    let before = world.store.clone();
+    let tick = Command::Tick(Tick::default());
+    let stamp = Stamp(world.now);
+    let reply = world.machine.apply(&tick, stamp, &mut world.store, &mut Vec::new()).unwrap();
+    assert!(matches!(reply, Reply::Refused(error) if error.code == queen_core::Code::Retry));
+    assert!(before == world.store);
+    // A new machine over the same store knows the last stamp as well.
+    let reply = crate::Machine::new().apply(&tick, stamp, &mut world.store, &mut Vec::new());
+    assert!(matches!(reply.unwrap(), Reply::Refused(_)));
+}
+
+#[test]
+fn a_repeated_transaction_id_answers_the_place_of_the_stored_one() {
+    let mut world = World::new();
+    let first = world.push_ids("q", "p", &[(Some("a"), "1"), (Some("b"), "2")]);
+    assert!(first.items.is_empty());
+    let again = world.push_ids("q", "p", &[(Some("b"), "x"), (Some("c"), "3"), (None, "4")]);
+    assert_eq!(offsets(&again), [(1, false), (2, true), (3, true)]);
+    let PushedItem::Duplicate { stamp, .. } = again.items[0] else { panic!() };
+    assert_eq!(stamp, first.stamp);
+    let other = world.push_ids("q", "other", &[(Some("b"), "x")]);
+    assert!(other.items.is_empty(), "the same id in another partition is a new message");
+    let partition = again.partition;
+    assert_eq!(world.id_at(partition, 2), "c");
+    assert_eq!(world.one("q", "g", 100), Some((0, 4, 1)));
+}
+
+#[test]
+fn a_push_of_duplicates_alone_appends_nothing() {
+    let mut world = World::new();
+    world.push_ids("q", "p", &[(Some("a"), "1")]);
+    let before = world.rows(Table::Run);
+    let again = world.push_ids("q", "p", &[(Some("a"), "1"), (Some("a"), "1")]);
+    assert_eq!(offsets(&again), [(0, false), (0, false)]);
+    assert_eq!(world.rows(Table::Run), before);
+    assert!(world.events.is_empty());
+}
+
+#[test]
+fn repeats_in_one_request_collapse_even_with_the_window_off() {
+    let mut world = World::new();
+    world.configure("q", |options| options.dedup_window_seconds = 0);
+    let pushed = world.push_ids("q", "p", &[(Some("a"), "1"), (Some("b"), "2"), (Some("a"), "3")]);
+    assert_eq!(offsets(&pushed), [(0, true), (1, true), (0, false)]);
+    let again = world.push_ids("q", "p", &[(Some("a"), "1")]);
+    assert!(again.items.is_empty(), "the window is off");
+    assert_eq!(again.first_offset.0, 2);
+}
+
+#[test]
+fn an_id_may_come_again_after_the_window() {
+    let mut world = World::new();
+    world.configure("q", |options| options.dedup_window_seconds = 10);
+    world.push_ids("q", "p", &[(Some("a"), "1")]);
+    world.sleep(9);
+    assert_eq!(offsets(&world.push_ids("q", "p", &[(Some("a"), "1")])), [(0, false)]);
+    world.sleep(2);
+    assert!(world.push_ids("q", "p", &[(Some("a"), "1")]).items.is_empty());
+    world.tick(&[]);
+    assert_eq!(world.rows(Table::TransactionId), 1, "kept for acks");
+    world.sleep(901);
+    world.tick(&[]);
+    assert_eq!(world.rows(Table::TransactionId) + world.rows(Table::TransactionIdExpiry), 0);
+}
+
+#[test]
+fn ids_with_one_hash_are_told_apart_by_the_log() {
+    let mut world = World::new();
+    let pushed = world.push_ids("q", "p", &[(Some("a"), "1")]);
+    // The row that a colliding id would have found.
+    let hash = queen_core::row::transaction::hash;
+    let from = queen_core::row::key::transaction_id(pushed.partition, hash("a"));
+    let to = queen_core::row::key::transaction_id(pushed.partition, hash("b"));
+    use crate::{Tables, TablesMut};
+    let row = world.store.get(Table::TransactionId, &from).unwrap().unwrap();
+    world.store.put(Table::TransactionId, &to, &row);
+    let (frames, text_bytes) = frames(&[(Some("b"), "2")]);
+    let group = PushGroup {
+        queue: "q",
+        partition: "p",
+        count: 1,
+        has_transaction_ids: true,
+        text_bytes,
+        frames: &frames,
+    };
+    let push = Command::Push(Push { tenant: TENANT, groups: vec![group] });
+    let stamp = Stamp(world.now + 1);
+    let reply = world.machine.apply(&push, stamp, &mut world.store, &mut Vec::new()).unwrap();
+    let Reply::Push(groups) = reply else { panic!("{reply:?}") };
+    assert!(groups[0].items.is_empty(), "b is not a: {groups:?}");
+}
+
+#[test]
+fn the_text_of_a_minted_id_is_known_as_a_transaction_id() {
+    let mut world = World::new();
+    let pushed = world.push("q", "p", 2);
+    let id = world.id_at(pushed.partition, 1);
+    let again = world.push_ids("q", "p", &[(Some(&id), "copy")]);
+    assert_eq!(offsets(&again), [(1, false)]);
+}
+
+#[test]
+fn a_push_tells_how_many_partitions_were_written() {
+    let mut world = World::new();
+    let (bytes, text_bytes) = frames(&[(None, "1")]);
+    let group = |partition| PushGroup {
+        queue: "q",
+        partition,
+        count: 1,
+        has_transaction_ids: false,
+        text_bytes,
+        frames: &bytes,
+    };
+    let groups = vec![group("a"), group("b")];
+    world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    let queue = world.queue_id("q");
+    assert_eq!(world.events, [Event::Written { queue, partitions: 2 }]);
+}
+
+#[test]
+fn frames_that_do_not_read_are_refused_whole() {
+    let mut world = World::new();
+    let (good, _) = frames(&[(None, "1")]);
+    let group = |partition, frames| PushGroup {
+        queue: "q",
+        partition,
+        count: 1,
+        has_transaction_ids: true,
+        text_bytes: 0,
+        frames,
+    };
+    let groups = vec![group("a", &good[..]), group("b", &good[..1])];
+    let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    assert!(matches!(reply, Reply::Refused(_)));
+    assert_eq!(world.rows(Table::Queue), 0);
+}
+
+#[test]
+fn a_segment_is_rolled_at_the_hour_and_before_it_would_grow_too_long() {
+    let mut world = World::new();
+    world.push("q", "p", 1);
+    world.push("q", "p", 1);
+    assert_eq!(world.rows(Table::Segment), 1);
+    world.sleep(3600);
+    world.push("q", "p", 1);
+    assert_eq!(world.rows(Table::Segment), 2);
+    let big = format!("\"{}\"", "x".repeat(40 << 20));
+    world.push_ids("q", "p", &[(None, &big)]);
+    assert_eq!(world.rows(Table::Segment), 2);
+    world.push_ids("q", "p", &[(None, &big)]);
+    assert_eq!(world.rows(Table::Segment), 3);
+    // A machine that remembers nothing goes on in the same segment.
+    world.machine = crate::Machine::new();
+    world.push("q", "p", 1);
+    assert_eq!(world.rows(Table::Segment), 3);
+}

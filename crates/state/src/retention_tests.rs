@@ -1,0 +1,188 @@
+use crate::timeline::{self, Bounds, LogPosition};
+use crate::world::*;
+use crate::{QueueLogs, pin};
+use queen_core::command::*;
+use queen_core::row::pin::PinValue;
+use queen_core::table::Table;
+use queen_core::{QueueId, Stamp};
+
+const ALL: Bounds = Bounds { runs: usize::MAX, bytes: u64::MAX, before: Stamp::MAX };
+
+fn offsets(world: &World, queue: QueueId) -> Vec<(u64, u64)> {
+    let found = timeline::scan(&world.store, queue, LogPosition::default(), ALL).unwrap();
+    assert!(found.end);
+    found.runs.iter().map(|run| (run.header.partition.0, run.header.first_offset.0)).collect()
+}
+
+fn log_start(world: &World, partition: &str) -> u64 {
+    let queue = world.queue_id("q");
+    let found = crate::step::partition_named(&world.store, queue, partition).unwrap();
+    found.unwrap().row.log_start.0
+}
+
+#[test]
+fn messages_older_than_the_retention_go_consumed_or_not() {
+    let mut world = World::new();
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 100;
+    });
+    world.push("q", "p", 2);
+    world.sleep(60);
+    world.push("q", "p", 1);
+    world.sleep(50);
+    let queue = world.queue_id("q");
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 2);
+    assert_eq!(world.one("q", "g", 9), Some((2, 3, 1)));
+    world.sleep(100);
+    world.tick(&[queue]);
+    assert_eq!((world.rows(Table::Run), world.rows(Table::Segment)), (0, 0), "idle, but old");
+    assert_eq!(log_start(&world, "p"), 3);
+    // The log goes on in a new segment, offsets where they were.
+    assert_eq!(world.push("q", "p", 1).first_offset.0, 3);
+    let extent = timeline::extent(&world.store, queue).unwrap().unwrap();
+    assert_eq!(extent.start, LogPosition { segment: 2, byte: 0 });
+}
+
+#[test]
+fn retention_has_no_effect_unless_enabled() {
+    let mut world = World::new();
+    world.configure("q", |options| options.retention_seconds = 1);
+    world.push("q", "p", 1);
+    world.sleep(100);
+    let queue = world.queue_id("q");
+    assert!(!world.tick(&[queue, QueueId(99)]).more);
+    assert_eq!(log_start(&world, "p"), 0);
+}
+
+#[test]
+fn completed_messages_go_when_all_groups_have_passed_them() {
+    let mut world = World::new();
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.completed_retention_seconds = 10;
+    });
+    let queue = {
+        world.push("q", "p", 2);
+        world.queue_id("q")
+    };
+    world.sleep(20);
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 0, "a partition with no group keeps");
+    let auto = |group| Pop { auto_ack: true, ..pop("q", Some(group), 9) };
+    world.popped(auto("a"));
+    world.popped(Pop { partition: Some("nope"), ..auto("b") });
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 0, "b has not passed");
+    world.popped(auto("b"));
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 2);
+}
+
+#[test]
+fn messages_that_waited_too_long_are_trimmed_without_retention_enabled() {
+    let mut world = World::new();
+    world.configure("q", |options| options.max_wait_time_seconds = 10);
+    world.push("q", "p", 2);
+    world.sleep(20);
+    let queue = world.queue_id("q");
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 2);
+}
+
+#[test]
+fn what_a_pin_holds_stays_until_the_pin_goes() {
+    let mut world = World::new();
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 10;
+    });
+    let first = world.push("q", "p", 1);
+    world.sleep(1);
+    let held = world.push("q", "p", 1);
+    let queue = world.queue_id("q");
+    let pin = PinValue { window: 1, from: held.stamp, to: Stamp(held.stamp.0 + 1) };
+    use crate::TablesMut;
+    let key = queen_core::row::pin::key(queue, "lake");
+    world.store.put(Table::Pin, &key, &pin.encode());
+    assert!(pin::pinned(&pin::pins(queue, &world.store).unwrap(), held.stamp, held.stamp));
+    world.sleep(100);
+    world.tick(&[queue]);
+    assert_eq!(offsets(&world, queue), [(first.partition.0, 1)]);
+    world.store.delete(Table::Pin, &key);
+    world.tick(&[queue]);
+    assert_eq!(offsets(&world, queue), []);
+}
+
+#[test]
+fn a_tick_takes_bounded_steps_and_says_when_more_is_due() {
+    let mut world = World::new();
+    world.configure("q", |options| options.max_wait_time_seconds = 1);
+    for _ in 0..30 {
+        world.push("q", "p", 1);
+    }
+    world.sleep(10);
+    let queue = world.queue_id("q");
+    let queues = vec![queue; 100];
+    assert!(world.tick(&queues[..99]).more || log_start(&world, "p") == 30);
+    world.tick(&queues);
+    assert_eq!(log_start(&world, "p"), 30);
+}
+
+#[test]
+fn ids_outlive_the_messages_that_retention_took() {
+    let mut world = World::new();
+    world.configure("q", |options| options.max_wait_time_seconds = 1);
+    let p = world.push_ids("q", "p", &[(Some("a"), "1")]).partition;
+    let popped = world.pop("q", "g", 1);
+    world.sleep(5);
+    let queue = world.queue_id("q");
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 1);
+    assert!(!world.push_ids("q", "p", &[(Some("a"), "1")]).items.is_empty());
+    let outcome = world.ack_one("g", p, "a", Verdict::DeadLetter, popped.lease);
+    assert!(outcome.dead_lettered, "{outcome:?}");
+    assert_eq!(world.letters("q")[0].payload, b"", "only its place is known");
+}
+
+#[test]
+fn a_timeline_goes_on_from_any_position() {
+    let mut world = World::new();
+    let mut stamps = Vec::new();
+    for index in 0..9 {
+        let partition = ["a", "b"][index % 2];
+        stamps.push(world.push("q", partition, 1 + index).stamp);
+        world.sleep(1200);
+    }
+    let queue = world.queue_id("q");
+    assert_eq!(world.rows(Table::Segment), 3 + 1);
+    let mut found = Vec::new();
+    let mut from = LogPosition::default();
+    loop {
+        let bounds = Bounds { runs: 2, ..ALL };
+        let part = timeline::scan(&world.store, queue, from, bounds).unwrap();
+        for run in &part.runs {
+            let bytes = world.store.read(run.place, run.header.run_len() as usize).unwrap();
+            assert_eq!(queen_core::run::decode(&bytes).unwrap().0, run.header);
+            found.push(run.header.stamp);
+        }
+        from = part.next;
+        if part.end {
+            break;
+        }
+    }
+    assert_eq!(found, stamps);
+    let extent = timeline::extent(&world.store, queue).unwrap().unwrap();
+    assert_eq!((extent.first, extent.last, extent.end), (stamps[0], stamps[8], from));
+    for (index, stamp) in stamps.iter().enumerate() {
+        let position = timeline::position_at(&world.store, queue, *stamp).unwrap();
+        let rest = timeline::scan(&world.store, queue, position, ALL).unwrap();
+        assert_eq!(rest.runs.len(), 9 - index);
+        let before = Bounds { before: *stamp, ..ALL };
+        let part = timeline::scan(&world.store, queue, LogPosition::default(), before).unwrap();
+        assert_eq!((part.runs.len(), part.next), (index, position));
+    }
+    let end = timeline::position_at(&world.store, queue, Stamp(world.now)).unwrap();
+    assert_eq!(end, extent.end);
+}
