@@ -8,14 +8,29 @@
 //! a replay of the log from there reaches the same state, byte for byte.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod checkpoint;
+mod control;
 mod error;
 mod lock;
+mod log_files;
+mod log_writer;
+mod lsm;
 mod options;
+mod overlay;
+mod recovery;
+mod row_cache;
+mod scrub;
 mod space;
 mod store;
+mod tables;
+
+#[cfg(test)]
+mod conformance_tests;
 
 pub use error::{LockError, OpenError, StoreError};
 pub use lock::DirLock;
+pub use log_writer::LogSlice;
 pub use options::StoreOptions;
+pub use scrub::Finding;
 pub use space::{Space, space};
-pub use store::{Applied, LogSlice, ReadGuard, Recovered, Store, WriteGuard};
+pub use store::{Applied, ReadGuard, Recovered, Store, WriteGuard};

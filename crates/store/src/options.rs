@@ -11,6 +11,10 @@ pub struct StoreOptions {
     ///
     /// Apply waits when twice as many are dirty while a checkpoint still runs.
     pub overlay_bytes: usize,
+    /// Bytes written to the queue logs before a checkpoint is begun; 256 MiB.
+    ///
+    /// What a start after a crash has to replay grows with it.
+    pub checkpoint_log_bytes: u64,
     /// Longest time between a change and the begin of the checkpoint that holds it; 30 s.
     pub checkpoint_every: Duration,
     /// Clean rows held in memory. Bytes; 16 MiB.
@@ -19,16 +23,33 @@ pub struct StoreOptions {
     pub block_cache_bytes: u64,
     /// Queue log files held open, at least 8; 512.
     pub open_files: usize,
+    /// Called between the steps of a checkpoint.
+    #[cfg(test)]
+    pub(crate) at_step: Option<AtStep>,
+}
+
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct AtStep(pub(crate) std::sync::Arc<dyn Fn(crate::checkpoint::Step) + Send + Sync>);
+
+#[cfg(test)]
+impl std::fmt::Debug for AtStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AtStep")
+    }
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
             overlay_bytes: 32 << 20,
+            checkpoint_log_bytes: 256 << 20,
             checkpoint_every: Duration::from_secs(30),
             row_cache_bytes: 16 << 20,
             block_cache_bytes: 8 << 20,
             open_files: 512,
+            #[cfg(test)]
+            at_step: None,
         }
     }
 }

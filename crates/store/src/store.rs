@@ -1,16 +1,26 @@
 //! The store: one lock over tables and queue logs.
 //!
-//! Owns: the guards through which the rules read and write, the applied position, the watch of the
-//! durable one. Leaves to others: the rules (`queen-state`).
+//! Owns: the guards through which the rules read and write, the end of a batch, the handle that
+//! others hold. Leaves to others: the rules (`queen-state`), making it durable (`checkpoint`).
+//!
+//! The lock is held for writing from the first change of a batch to its end, so no reader and no
+//! checkpoint ever sees half of one.
 
-use crate::{OpenError, StoreError, StoreOptions};
+use crate::checkpoint::Checkpointer;
+use crate::control::{Control, Writer};
+use crate::log_files::{LogFiles, SegmentId};
+use crate::log_writer::{LogSlice, LogWriter};
+use crate::lsm::{Lsm, WriteError};
+use crate::row_cache::RowCache;
+use crate::tables::LayeredTables;
+use crate::{OpenError, StoreError, StoreOptions, recovery};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use queen_core::QueueId;
 use queen_core::table::Table;
 use queen_state::tables::Row;
-use queen_state::{MemoryStore, Place, QueueLogs, QueueLogsMut, StorageError, Tables, TablesMut};
-use std::path::Path;
+use queen_state::{Place, QueueLogs, QueueLogsMut, StorageError, Tables, TablesMut};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How far the log has been applied.
@@ -33,23 +43,33 @@ pub struct Recovered {
     pub removed_files: usize,
 }
 
-type Watcher = Box<dyn Fn(&Applied) + Send + Sync>;
-
-struct Shared {
-    inner: RwLock<Inner>,
-    durable: Mutex<Option<Applied>>,
-    watchers: Mutex<Vec<Watcher>>,
+/// What the lock guards.
+pub(crate) struct Inner {
+    pub(crate) tables: LayeredTables,
+    pub(crate) logs: LogWriter,
+    pub(crate) applied: Option<Applied>,
+    /// Changed since a batch was last ended.
+    in_batch: bool,
 }
 
-struct Inner {
-    rows: MemoryStore,
-    applied: Option<Applied>,
+/// What the handles and the background threads share.
+pub(crate) struct Shared {
+    pub(crate) inner: RwLock<Inner>,
+    pub(crate) control: Control,
+    pub(crate) options: StoreOptions,
+    pub(crate) lsm: Arc<Lsm>,
+    pub(crate) cache: Arc<RowCache>,
+    pub(crate) files: Arc<LogFiles>,
 }
 
 /// Tables and queue logs in a directory. A clone is another handle to the same store.
+///
+/// When the last handle is dropped without [`Store::close`], the background threads end without a
+/// last checkpoint, as if the process had been killed.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
+    checkpointer: Arc<Checkpointer>,
 }
 
 impl Store {
@@ -59,13 +79,28 @@ impl Store {
     /// The caller holds the [`crate::DirLock`] of `dir` or of a directory above. Reads no message
     /// data, so it takes the same short time however much is stored.
     pub fn open(dir: &Path, options: StoreOptions) -> Result<(Store, Recovered), OpenError> {
-        let _ = (dir, options);
-        let shared = Shared {
-            inner: RwLock::new(Inner { rows: MemoryStore::default(), applied: None }),
-            durable: Mutex::new(None),
-            watchers: Mutex::new(Vec::new()),
+        let (lsm, files, recovered) = recovery::recover(dir, &options)?;
+        let cache = Arc::new(RowCache::new(options.row_cache_bytes));
+        let inner = Inner {
+            tables: LayeredTables::new(lsm.clone(), cache.clone()),
+            logs: LogWriter::new(files.clone()),
+            applied: recovered.applied.clone(),
+            in_batch: false,
         };
-        Ok((Store { shared: Arc::new(shared) }, Recovered::default()))
+        let shared = Arc::new(Shared {
+            inner: RwLock::new(inner),
+            control: Control::new(recovered.applied.clone()),
+            options,
+            lsm,
+            cache,
+            files,
+        });
+        let checkpointer = Checkpointer::start(shared.clone()).map_err(|source| OpenError::Io {
+            what: "start the checkpoint thread of",
+            path: dir.to_owned(),
+            source,
+        })?;
+        Ok((Store { shared, checkpointer: Arc::new(checkpointer) }, recovered))
     }
 
     /// A view that no batch changes while it is held. Keep it short: apply waits for it.
@@ -74,52 +109,59 @@ impl Store {
     }
 
     /// The right to change. One thread only: the one that applies the log.
+    ///
+    /// A guard that changed something must end with [`WriteGuard::end_batch`]; otherwise nobody
+    /// knows the state any more and the store has failed.
     pub fn write(&self) -> WriteGuard<'_> {
-        WriteGuard { inner: self.shared.inner.write(), store: self }
+        WriteGuard { inner: self.shared.inner.write(), shared: &self.shared }
     }
 
     /// The position that would survive a loss of power now: the log may be purged up to it.
     pub fn durable(&self) -> Option<Applied> {
-        self.shared.durable.lock().clone()
+        self.shared.control.durable()
     }
 
     /// Calls `watcher` with each new durable position, from the checkpoint's thread, in order.
     ///
     /// It must be short and must not call the store's `checkpoint` or `close`.
     pub fn on_durable(&self, watcher: impl Fn(&Applied) + Send + Sync + 'static) {
-        self.shared.watchers.lock().push(Box::new(watcher));
+        self.shared.control.watch(Box::new(watcher));
     }
 
     /// Asks for a checkpoint soon and returns at once.
-    pub fn request_checkpoint(&self) {}
+    pub fn request_checkpoint(&self) {
+        self.shared.control.request();
+    }
 
     /// Makes all that is applied now durable and waits for it; gives the durable position.
     ///
     /// Waits as long as the disk is full.
     pub fn checkpoint(&self) -> Result<Option<Applied>, StoreError> {
-        let applied = self.shared.inner.read().applied.clone();
-        self.shared.durable.lock().clone_from(&applied);
-        if let Some(applied) = &applied {
-            self.shared.watchers.lock().iter().for_each(|watcher| watcher(applied));
-        }
-        Ok(applied)
+        let request = self.shared.control.request();
+        self.shared.control.wait_until_done(request)?;
+        Ok(self.durable())
     }
 
     /// Whether a write waits because the disk is full. Pushes should be refused with 507 meanwhile.
     pub fn storage_full(&self) -> bool {
-        false
+        self.shared.control.storage_full()
     }
 
     /// Why the store can no longer go on, once that is so. The process must end then.
     pub fn failed(&self) -> Option<StoreError> {
-        None
+        self.shared.control.failed()
     }
 
-    /// A last checkpoint, then the end of the background thread. Later writes are errors.
+    /// A last checkpoint, then the end of the background threads. Later batches are errors.
     ///
     /// When the disk is full, the checkpoint is left out: the next start replays more of the log.
     pub fn close(&self) -> Result<(), StoreError> {
-        self.checkpoint().map(drop)
+        self.checkpointer.close()
+    }
+
+    /// Where a segment of a queue's log lies.
+    pub(crate) fn segment_path(&self, queue: QueueId, segment: u32) -> PathBuf {
+        self.shared.files.path(SegmentId { queue, segment })
     }
 }
 
@@ -137,75 +179,69 @@ impl ReadGuard<'_> {
     /// The right to read `len` bytes at `place` after the guard is gone, even if the segment is
     /// removed meanwhile. Opens the file, reads nothing.
     pub fn slice(&self, place: Place, len: usize) -> Result<LogSlice, StorageError> {
-        Ok(LogSlice { bytes: self.inner.rows.read(place, len)? })
-    }
-}
-
-/// Bytes of a queue log, to be read outside the lock.
-pub struct LogSlice {
-    bytes: Bytes,
-}
-
-impl LogSlice {
-    /// Reads them: blocking file I/O.
-    pub fn read(self) -> Result<Bytes, StorageError> {
-        Ok(self.bytes)
-    }
-}
-
-impl Tables for ReadGuard<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        self.inner.rows.get(table, key)
-    }
-
-    fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, StorageError> {
-        self.inner.rows.scan(table, from, to, limit)
-    }
-
-    fn scan_back(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, StorageError> {
-        self.inner.rows.scan_back(table, from, to, limit)
-    }
-}
-
-impl QueueLogs for ReadGuard<'_> {
-    fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError> {
-        self.inner.rows.read(place, len)
+        self.inner.logs.slice(place, len)
     }
 }
 
 /// The right to change the store, until [`WriteGuard::end_batch`].
 pub struct WriteGuard<'a> {
     inner: RwLockWriteGuard<'a, Inner>,
-    store: &'a Store,
+    shared: &'a Shared,
 }
 
 impl WriteGuard<'_> {
     /// Ends the batch: readers see it, and a checkpoint may hold it.
     ///
     /// `applied` is the position after the batch. While the disk is full it waits, without the
-    /// lock, until space returns; an error means that nothing more may be applied.
+    /// lock, until space returns; it also waits when checkpoints cannot keep up. An error means
+    /// that nothing more may be applied.
     pub fn end_batch(mut self, applied: Applied) -> Result<(), StorageError> {
+        let control = &self.shared.control;
+        self.inner.in_batch = false;
+        control.check().map_err(stopped)?;
         self.inner.applied = Some(applied);
-        self.store.request_checkpoint();
-        Ok(())
+        let mut was_blocked = false;
+        while let Err(error) = self.inner.logs.flush() {
+            if let WriteError::Failed(why) = error {
+                return Err(stopped(control.fail(why)));
+            }
+            was_blocked = true;
+            RwLockWriteGuard::unlocked(&mut self.inner, || {
+                control.wait_blocked(Writer::Apply, &error)
+            })
+            .map_err(stopped)?;
+        }
+        if was_blocked {
+            control.unblocked(Writer::Apply);
+        }
+        let dirty_bytes = self.inner.tables.dirty_bytes();
+        let log_bytes = self.inner.logs.changed_bytes();
+        let shared = self.shared;
+        drop(self);
+        shared.control.batch_ended(&shared.options, dirty_bytes, log_bytes).map_err(stopped)
+    }
+
+    fn changed(&mut self) -> &mut Inner {
+        self.inner.in_batch = true;
+        &mut self.inner
     }
 }
 
-impl Tables for WriteGuard<'_> {
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        if self.inner.in_batch {
+            self.shared.control.fail("a batch was begun and not ended".to_owned());
+        }
+    }
+}
+
+fn stopped(error: StoreError) -> StorageError {
+    StorageError(error.to_string())
+}
+
+impl Tables for ReadGuard<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        self.inner.rows.get(table, key)
+        self.inner.tables.get(table, key)
     }
 
     fn scan(
@@ -215,7 +251,7 @@ impl Tables for WriteGuard<'_> {
         to: &[u8],
         limit: usize,
     ) -> Result<Vec<Row>, StorageError> {
-        self.inner.rows.scan(table, from, to, limit)
+        self.inner.tables.scan(table, from, to, limit)
     }
 
     fn scan_back(
@@ -225,40 +261,73 @@ impl Tables for WriteGuard<'_> {
         to: &[u8],
         limit: usize,
     ) -> Result<Vec<Row>, StorageError> {
-        self.inner.rows.scan_back(table, from, to, limit)
+        self.inner.tables.scan_back(table, from, to, limit)
+    }
+}
+
+impl QueueLogs for ReadGuard<'_> {
+    fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError> {
+        self.slice(place, len)?.read()
+    }
+}
+
+impl Tables for WriteGuard<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.inner.tables.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        self.inner.tables.scan(table, from, to, limit)
+    }
+
+    fn scan_back(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        self.inner.tables.scan_back(table, from, to, limit)
     }
 }
 
 impl TablesMut for WriteGuard<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) {
-        self.inner.rows.put(table, key, value);
+        self.changed().tables.put(table, key, value, false);
     }
 
     fn insert(&mut self, table: Table, key: &[u8], value: &[u8]) {
-        self.inner.rows.insert(table, key, value);
+        self.changed().tables.put(table, key, value, true);
     }
 
     fn delete(&mut self, table: Table, key: &[u8]) {
-        self.inner.rows.delete(table, key);
+        self.changed().tables.delete(table, key);
     }
 }
 
 impl QueueLogs for WriteGuard<'_> {
     fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError> {
-        self.inner.rows.read(place, len)
+        self.inner.logs.slice(place, len)?.read()
     }
 }
 
 impl QueueLogsMut for WriteGuard<'_> {
     fn write(&mut self, place: Place, parts: &[&[u8]]) -> Result<(), StorageError> {
-        self.inner.rows.write(place, parts)
+        self.changed().logs.write(place, parts);
+        Ok(())
     }
 
     fn remove_segment(&mut self, queue: QueueId, segment: u32) {
-        self.inner.rows.remove_segment(queue, segment);
+        self.changed().logs.remove_segment(SegmentId { queue, segment });
     }
 
     fn remove_queue(&mut self, queue: QueueId) {
-        self.inner.rows.remove_queue(queue);
+        self.changed().logs.remove_queue(queue);
     }
 }

@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
 /// A library, the packages that may name it outside their tests, and why no other may.
 const RESERVED: &[(&str, &[&str], &str)] = &[
     ("openraft", &["queen-raft"], "consensus is known to raft alone"),
-    ("fjall", &["queen-store"], "tables on disk are the store's"),
+    ("lsm-tree", &["queen-store"], "tables on disk are the store's"),
     ("object_store", &["queen-sink", "queen-sim"], "the bucket is behind the sink's Bucket trait"),
     ("axum", &["queen-http"], "routes are http's"),
     ("s3s", &["queen", "queen-sim"], "the S3 server of `queen dev` and of tests"),

@@ -1,0 +1,257 @@
+//! The tables on disk: one ordered tree of sorted files.
+//!
+//! Owns: the tree's directory and the bytes of its keys; writing a checkpoint's rows as one atomic,
+//! synced change; merging the files in the background. Leaves to others: rows newer than that
+//! (`overlay`).
+//!
+//! All tables share one tree, so that one switch of its version file makes a whole checkpoint
+//! durable or leaves it out: rows are written to new sorted files, these are synced, then the
+//! version file that names them is replaced. No journal, so opening replays nothing. A power cut
+//! before the switch leaves files that no version names; they are removed at the next opening.
+//!
+//! ```text
+//! key    0 table number u8 | 1 key of the row
+//! key    0 0xff            | 1 "applied"        the position that the rows stand at
+//! value  0 version u8 = 1 | 1 index u64 LE | 9 mark
+//! ```
+
+use crate::log_files::no_handle_left;
+use crate::overlay::Overlay;
+use crate::store::Applied;
+use bytes::Bytes;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::config::PinningPolicy;
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
+    Slice,
+};
+use parking_lot::Mutex;
+use queen_core::table::Table;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Number that no table may have: the store's own rows.
+const OWN: u8 = 0xff;
+const APPLIED_KEY: &[u8] = b"\xffapplied";
+const APPLIED_VERSION: u8 = 1;
+/// Size that merged files are cut at: small, so that one merge is short.
+const FILE_BYTES: u64 = 16 << 20;
+/// Files of checkpoints that may wait to be merged.
+const UNMERGED_FILES: u8 = 4;
+/// Files of checkpoints at which the next checkpoint waits for the merges.
+const UNMERGED_FILES_MAX: usize = 16;
+const OPEN_FILES: usize = 64;
+
+const _: () = {
+    let mut at = 0;
+    while at < Table::ALL.len() {
+        assert!((Table::ALL[at] as u8) < OWN);
+        at += 1;
+    }
+};
+
+/// Why rows could not be written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// The disk is full: later it may work.
+    Full,
+    /// No file may be opened: later it may work.
+    NoHandle,
+    /// Anything else.
+    Failed(String),
+}
+
+impl From<lsm_tree::Error> for WriteError {
+    fn from(error: lsm_tree::Error) -> WriteError {
+        match error {
+            lsm_tree::Error::Io(error) => WriteError::from(error),
+            other => WriteError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full,
+            _ if no_handle_left(&error) => WriteError::NoHandle,
+            _ => WriteError::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Reading rows from the disk failed: what the library says.
+pub(crate) type ReadError = lsm_tree::Error;
+
+/// The tree.
+pub(crate) struct Lsm {
+    tree: AnyTree,
+    sequence: SequenceNumberCounter,
+    strategy: Arc<Leveled>,
+    dir: PathBuf,
+    /// Held while a checkpoint's files are written. Taken before `merging`.
+    writing: Mutex<()>,
+    /// Held while files are merged.
+    merging: Mutex<()>,
+}
+
+impl Lsm {
+    /// Opens the tree in `dir`, which is created when it is not there.
+    pub(crate) fn open(dir: &Path, block_cache_bytes: u64) -> Result<Lsm, ReadError> {
+        let sequence = SequenceNumberCounter::default();
+        let tree = Config::new(dir, sequence.clone(), SequenceNumberCounter::default())
+            .use_cache(Arc::new(Cache::with_capacity_bytes(block_cache_bytes)))
+            .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES))))
+            .index_block_pinning_policy(PinningPolicy::all(false))
+            .filter_block_pinning_policy(PinningPolicy::all(false))
+            .open()?;
+        // Every write must count higher than all that is there, or it would be hidden by them.
+        sequence.fetch_max(tree.get_highest_seqno().map_or(0, |highest| highest + 1));
+        let strategy =
+            Leveled::default().with_table_target_size(FILE_BYTES).with_l0_threshold(UNMERGED_FILES);
+        Ok(Lsm {
+            tree,
+            sequence,
+            strategy: Arc::new(strategy),
+            dir: dir.to_owned(),
+            writing: Mutex::new(()),
+            merging: Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, ReadError> {
+        with_key(table, key, |key| self.tree.get(key, SeqNo::MAX))
+    }
+
+    /// Rows with `from <= key < to`; the keys come with their table number before them.
+    pub(crate) fn range(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<(Slice, Slice), ReadError>> + use<> {
+        let range = with_key(table, from, |key| Slice::from(key))..with_key(table, to, |key| {
+            Slice::from(key)
+        });
+        self.tree.range(range, SeqNo::MAX, None).map(Guard::into_inner)
+    }
+
+    /// The position that the rows stand at; `None` before the first checkpoint.
+    pub(crate) fn applied(&self) -> Result<Option<Applied>, String> {
+        match self.tree.get(APPLIED_KEY, SeqNo::MAX) {
+            Ok(None) => Ok(None),
+            Ok(Some(bytes)) => decode_applied(&bytes).map(Some),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Writes the rows and the position as one change, synced when this returns.
+    ///
+    /// After an error nothing has changed, and it may be tried again.
+    pub(crate) fn write(&self, rows: &Overlay, applied: &Applied) -> Result<(), WriteError> {
+        let _writing = self.writing.lock();
+        let first_file = self.tree.next_table_id();
+        let written = self.write_files(rows, applied);
+        if written.is_err() {
+            let _merging = self.merging.lock();
+            self.remove_unnamed_files(first_file);
+        }
+        written
+    }
+
+    fn write_files(&self, rows: &Overlay, applied: &Applied) -> Result<(), WriteError> {
+        let mut writer = self.tree.ingestion()?;
+        for (table, key, dirty) in rows.iter() {
+            let key = with_key(table, key, |key| Slice::from(key));
+            match dirty.value() {
+                Some(value) => writer.write(key, value.clone())?,
+                None => writer.write_tombstone(key)?,
+            }
+        }
+        writer.write(APPLIED_KEY, encode_applied(applied))?;
+        writer.finish()?;
+        // Old versions have no readers but those that hold them.
+        let safe = self.sequence.get();
+        if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.dir, safe) {
+            tracing::warn!(%error, "old version files of the tables stay until the next start");
+        }
+        Ok(())
+    }
+
+    /// Gives back the space of files that a failed write has left. Both locks are held.
+    fn remove_unnamed_files(&self, first: u64) {
+        let version = self.tree.current_version();
+        let Ok(files) = std::fs::read_dir(self.dir.join("tables")) else { return };
+        for file in files.flatten() {
+            let id = file.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            let unnamed = |id| id >= first && version.iter_tables().all(|table| table.id() != id);
+            if id.is_some_and(unnamed) {
+                // A file that cannot be removed now is removed at the next start.
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+    }
+
+    /// Merges some files when there are too many; `false` when there was nothing to do.
+    pub(crate) fn merge(&self) -> Result<bool, WriteError> {
+        let merging = self.merging.lock();
+        let before = self.tree.current_version().id();
+        let first_file = self.tree.next_table_id();
+        let merged = self.tree.compact(self.strategy.clone(), self.sequence.get());
+        drop(merging);
+        if let Err(error) = merged {
+            let _writing = self.writing.lock();
+            let _merging = self.merging.lock();
+            self.remove_unnamed_files(first_file);
+            return Err(error.into());
+        }
+        Ok(self.tree.current_version().id() != before)
+    }
+
+    /// Whether so many files wait to be merged that reads would grow slow.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.tree.l0_run_count() >= UNMERGED_FILES_MAX
+    }
+}
+
+/// Calls `f` with the key in the tree of a table's key, without an allocation when it is short.
+fn with_key<R>(table: Table, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
+    let mut short = [0u8; 64];
+    match short.get_mut(..key.len() + 1) {
+        Some(place) => {
+            place[0] = table as u8;
+            place[1..].copy_from_slice(key);
+            f(place)
+        }
+        None => f(&[&[table as u8], key].concat()),
+    }
+}
+
+fn encode_applied(applied: &Applied) -> Vec<u8> {
+    let mut bytes = vec![APPLIED_VERSION];
+    bytes.extend_from_slice(&applied.index.to_le_bytes());
+    bytes.extend_from_slice(&applied.mark);
+    bytes
+}
+
+fn decode_applied(bytes: &[u8]) -> Result<Applied, String> {
+    match bytes {
+        [APPLIED_VERSION, rest @ ..] => match rest.split_first_chunk::<8>() {
+            Some((index, mark)) => Ok(Applied {
+                index: u64::from_le_bytes(*index),
+                mark: Bytes::copy_from_slice(mark),
+            }),
+            None => Err(format!("the applied position has {} bytes, not 9 or more", bytes.len())),
+        },
+        [version, ..] => Err(format!(
+            "the applied position has version {version}, this release reads {APPLIED_VERSION}"
+        )),
+        [] => Err("the applied position is empty".to_owned()),
+    }
+}
+
+/// The row's own key, without the table number.
+pub(crate) fn row_key(key: &Slice) -> &[u8] {
+    key.get(1..).unwrap_or_default()
+}
