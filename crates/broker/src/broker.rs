@@ -1,44 +1,108 @@
 //! The broker's handle: how a command goes in, and how its state is looked at.
 
 use crate::Class;
-use parking_lot::RwLock;
+use crate::admission::Admission;
+use crate::counters::Counters;
+use crate::parking::Parking;
+use crate::proposer::Proposer;
+use crate::ticker::Ticker;
+use crate::waiters::Answered;
+use parking_lot::Mutex;
 use queen_core::command::Command;
 use queen_core::reply::Reply;
 use queen_core::{Code, Error, Stamp};
-use queen_state::{MemoryStore, StorageError};
+use queen_state::StorageError;
+use queen_store::{DirLock, ReadGuard, Store};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state as a reader sees it: between two batches, never within one.
-pub type View = MemoryStore;
+pub type View<'a> = ReadGuard<'a>;
 
 /// A running broker. Cheap to clone.
 #[derive(Clone)]
 pub struct Broker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
-    store: RwLock<MemoryStore>,
+/// What the parts of the broker share.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) proposer: Proposer,
+    pub(crate) parking: Parking,
+    pub(crate) admission: Admission,
+    pub(crate) ticker: Ticker,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) deadline: Duration,
+    pub(crate) stop: tokio::sync::watch::Sender<bool>,
+    /// Held until the stop.
+    pub(crate) lock: Mutex<Option<DirLock>>,
 }
 
 impl Broker {
     /// Has a command logged, committed and applied, and gives its reply. [`Reply::Refused`] comes
     /// back as its error.
     ///
-    /// Errors: `Overloaded`, `StorageFull` (nothing written), `NoLeader`, `Retry` (nothing written),
-    /// `Timeout`, `OutcomeUnknown` (may be written).
+    /// Errors: `Overloaded`, `StorageFull`, `BadRequest` (over the size of an entry), `NoLeader`,
+    /// `Retry`: nothing was written. `Timeout`, `OutcomeUnknown`: it may be.
     pub async fn submit(&self, class: Class, command: &Command<'_>) -> Result<Reply, Error> {
-        let _ = (class, command.encode());
-        Err(Error::new(Code::NoLeader, "this node has no log yet"))
+        let answered = self.ask(class, command, 256).await?;
+        // Whoever takes only the reply has the lease in it.
+        if let Some(undelivered) = answered.undelivered {
+            undelivered.delivered();
+        }
+        Ok(answered.reply)
+    }
+
+    /// As [`Broker::submit`], with what a pop must be able to give back.
+    pub(crate) async fn ask(
+        &self,
+        class: Class,
+        command: &Command<'_>,
+        size_hint: usize,
+    ) -> Result<Answered, Error> {
+        let shared = &*self.shared;
+        let entry = Proposer::encode(command, size_hint)?;
+        let permit = shared.admission.admit(class, entry.len(), &shared.counters)?;
+        let pending = shared.proposer.propose(entry, permit)?;
+        match tokio::time::timeout(shared.deadline, pending).await {
+            Ok(Ok(Ok(answered))) => match answered.reply {
+                Reply::Refused(error) => Err(error),
+                _ => Ok(answered),
+            },
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Err(_)) => Err(Error::new(
+                Code::OutcomeUnknown,
+                "this node stopped while the command was on its way, send the same again",
+            )),
+            Err(_) => {
+                shared.counters.timeouts.add(1);
+                let text = format!("not committed within {:?}", shared.deadline);
+                Err(Error::new(Code::Timeout, text))
+            }
+        }
     }
 
     /// Looks at the state under the read lock; keep it short, and read payloads afterwards.
-    pub fn read<T>(&self, look: impl FnOnce(&View) -> Result<T, StorageError>) -> Result<T, Error> {
-        look(&self.shared.store.read()).map_err(|e| Error::new(Code::Internal, e.to_string()))
+    pub fn read<T>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> Result<T, StorageError>,
+    ) -> Result<T, Error> {
+        let view = self.shared.store.read();
+        look(&view).map_err(|e| Error::new(Code::Internal, e.to_string()))
     }
 
     /// The log clock now: what the next command's stamp will be at least.
     pub fn now(&self) -> Stamp {
-        Stamp::ZERO
+        self.shared.proposer.now()
+    }
+
+    /// Counts of what was done since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    pub(crate) fn parking(&self) -> &Parking {
+        &self.shared.parking
     }
 }

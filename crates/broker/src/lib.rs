@@ -1,18 +1,41 @@
 //! The shell around the rules: from a request's command to its durable answer.
 //!
-//! Owns: batching and stamping (`proposer`), applying what the log committed (`machine`), answering
-//! (`waiters`), long polls (`parking`), reading payloads (`reads`), admission (`admission`), letting
-//! time pass (`ticker`), checkpoints (`checkpointer`), start and stop (`lifecycle`). One file per
-//! noun adds its calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
-//! Leaves to others: what a command does (`queen-state`), where bytes lie (`queen-store`), the order
-//! of commands (`queen-raft`), HTTP (`queen-http`).
+//! Owns: stamping and proposing (`proposer`), applying what the log committed (`machine`), answering
+//! (`waiters`), long polls (`parking`, `ready`), reading payloads (`reads`), admission (`admission`,
+//! `disk`), letting time pass (`ticker`), start and stop (`lifecycle`). One file per noun adds its
+//! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
+//! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
+//! made (`queen-store`), the order of commands and the sync they share (`queen-raft`), HTTP
+//! (`queen-http`).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ack;
 mod admission;
 mod broker;
+mod counters;
+mod disk;
 pub mod kv;
+mod lease;
+mod lifecycle;
+mod machine;
+mod parking;
+mod pop;
+mod proposer;
+mod push;
+mod reads;
+mod ready;
+mod ticker;
+mod view;
+mod waiters;
 
 pub use admission::Class;
 pub use broker::{Broker, View};
+pub use counters::{Counter, Counters};
+pub use disk::DiskMarks;
 pub use kv::{KvError, KvRefusal};
+pub use lifecycle::{BrokerOptions, StartError};
+pub use pop::Delivery;
+pub use reads::{Delivered, Message};
+pub use view::Standing;
+pub use waiters::Undelivered;

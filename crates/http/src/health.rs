@@ -3,10 +3,35 @@
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
 use hyper::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// `GET /health`.
+/// `GET /health`: 200 while this node leads and takes work, 503 otherwise.
 pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
-    let body = json!({"status": "healthy", "version": call.face.options.version});
-    Ok(json(StatusCode::OK, &body))
+    let standing = call.broker().standing();
+    let (status, word) = match (standing.term, standing.stopping) {
+        (Some(_), false) => (StatusCode::OK, "healthy"),
+        (_, true) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        (None, false) => (StatusCode::SERVICE_UNAVAILABLE, "settling"),
+    };
+    let body = json!({
+        "status": word,
+        "engine": "raft",
+        "version": call.face.options.version,
+        "raft": raft(&call),
+    });
+    Ok(json(status, &body))
+}
+
+/// The log's part of `/health`, `/metrics` and `/status`.
+pub(crate) fn raft(call: &Call) -> Value {
+    let standing = call.broker().standing();
+    json!({
+        "role": if standing.term.is_some() { "leader" } else { "follower" },
+        "leader": standing.term.is_some(),
+        "term": standing.term,
+        "applied": standing.applied,
+        "durable": standing.durable,
+        "lag": standing.waiting,
+        "storageReady": !standing.storage_full,
+    })
 }

@@ -10,12 +10,20 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ack;
 mod answer;
 mod call;
 mod health;
 mod kv;
+mod lease;
+mod metrics;
+mod pop;
+mod process;
+mod push;
 mod query;
 mod routes;
 mod server;
+mod status;
+mod text;
 
 pub use server::{Extra, Server, ServerOptions};

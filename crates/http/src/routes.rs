@@ -5,8 +5,7 @@
 
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
-use crate::health;
-use crate::kv;
+use crate::{ack, health, kv, lease, metrics, pop, push, status};
 use hyper::Method;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,6 +32,13 @@ macro_rules! routes {
 }
 
 routes! {
+    POST "/api/v1/push" => push::push,
+    GET "/api/v1/pop/queue/:queue" => pop::queue,
+    POST "/api/v1/ack/batch" => ack::batch,
+    POST "/api/v1/ack" => ack::one,
+    GET "/api/v1/pop/queue/:queue/partition/:partition" => pop::partition,
+    GET "/api/v1/pop" => pop::discovery,
+    POST "/api/v1/lease/:leaseId/extend" => lease::extend,
     GET "/health" => health::health,
     POST "/api/v1/kv" => kv::batch,
     GET "/api/v1/kv/:ns/*key" => kv::get,
@@ -40,6 +46,9 @@ routes! {
     DELETE "/api/v1/kv/:ns/*key" => kv::delete,
     POST "/api/v1/resources/kv/list" => kv::list,
     GET "/api/v1/resources/kv/namespaces" => kv::namespaces,
+    GET "/status" => status::status,
+    GET "/metrics" => metrics::json_page,
+    GET "/metrics/prometheus" => metrics::prometheus,
 }
 
 /// The handler of a path, and its decoded pieces.

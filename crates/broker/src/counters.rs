@@ -1,0 +1,51 @@
+//! Counts of what the broker did since it started, for the metrics pages.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only rises.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The count now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All counts.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Push requests answered 201.
+    pub push_requests: Counter,
+    /// Messages in them.
+    pub push_messages: Counter,
+    /// Pops answered, empty ones included.
+    pub pop_requests: Counter,
+    /// Messages delivered.
+    pub pop_messages: Counter,
+    /// Ack requests answered 200.
+    pub ack_requests: Counter,
+    /// Items in them.
+    pub ack_messages: Counter,
+    /// Claims that went back because the client was gone.
+    pub returned_leases: Counter,
+    /// Commands let in.
+    pub admitted: Counter,
+    /// Commands refused with 429.
+    pub refused_overloaded: Counter,
+    /// Commands refused with 507.
+    pub refused_full: Counter,
+    /// Commands given to the log.
+    pub proposed: Counter,
+    /// Commands applied, those of a replay included.
+    pub applied: Counter,
+    /// Requests whose deadline passed before their command was applied.
+    pub timeouts: Counter,
+    /// Waiting pops rung awake.
+    pub woken: Counter,
+}

@@ -1,0 +1,189 @@
+//! Reading what was claimed: payloads, outside the lock.
+//!
+//! Owns: finding the runs of a range and reading them in as few pieces as they lie in. Leaves to
+//! others: which range (`pop`, `fetch`), the files (`queen-store`).
+
+use crate::broker::{Broker, View};
+use bytes::Bytes;
+use queen_core::frame::{Frame, Frames};
+use queen_core::reply::Claim;
+use queen_core::row::{RunRow, key};
+use queen_core::run::{self, HEADER_BYTES};
+use queen_core::table::Table;
+use queen_core::{Code, Error, Offset, PartitionId, QueueId, Stamp};
+use queen_state::step::decode;
+use queen_state::{Place, StorageError, Tables};
+use queen_store::LogSlice;
+
+/// Bytes of a claim that are read on the calling thread; more goes to a thread that may block.
+const INLINE_BYTES: usize = 512 << 10;
+/// Runs this near to each other are read in one piece.
+const GAP_BYTES: u64 = 4096;
+/// Longest piece of runs that are read together.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// A claimed batch with its messages.
+pub struct Delivered {
+    /// What was claimed.
+    pub claim: Claim,
+    runs: Vec<ReadRun>,
+}
+
+/// A run's place in the bytes that were read.
+struct ReadRun {
+    first: Offset,
+    stamp: Stamp,
+    /// The run, header included.
+    bytes: Bytes,
+}
+
+/// One message of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its offset.
+    pub offset: Offset,
+    /// Stamp of its append.
+    pub stamp: Stamp,
+    /// What the producer gave.
+    pub frame: Frame<'a>,
+}
+
+impl Delivered {
+    /// The messages, in offset order.
+    ///
+    /// A damaged frame ends the run it is in; [`read_claims`] has checked the runs' sums.
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        let (first, end) = (self.claim.first, self.claim.end);
+        self.runs.iter().flat_map(move |run| {
+            let frames: Frames<'_> = run::frames(&run.bytes);
+            (run.first.0..)
+                .zip(frames.map_while(Result::ok))
+                .skip_while(move |(offset, _)| *offset < first.0)
+                .take_while(move |(offset, _)| *offset < end.0)
+                .map(|(offset, frame)| Message { offset: Offset(offset), stamp: run.stamp, frame })
+        })
+    }
+
+    /// Bytes of the runs read.
+    pub fn bytes(&self) -> usize {
+        self.runs.iter().map(|run| run.bytes.len()).sum()
+    }
+}
+
+/// Runs that lie together: one read.
+struct Piece {
+    slice: LogSlice,
+    /// For each: first offset, row, position in the piece.
+    runs: Vec<(Offset, RunRow, usize)>,
+}
+
+/// Reads the messages of claims, in their order.
+pub(crate) async fn read_claims(
+    broker: &Broker,
+    claims: Vec<Claim>,
+) -> Result<Vec<Delivered>, Error> {
+    let mut bytes = 0;
+    let pieces = broker.read(|view| {
+        let mut all = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let runs = runs_of(view, claim.partition, claim.first, claim.end)?;
+            bytes += runs.iter().map(|(_, row)| row.run_len() as usize).sum::<usize>();
+            let pieces = pieces(view, claim.queue, &runs)?;
+            all.push((claim, pieces));
+        }
+        Ok(all)
+    })?;
+    let read = move || -> Result<Vec<Delivered>, StorageError> {
+        pieces.into_iter().map(|(claim, pieces)| read_claim(claim, pieces)).collect()
+    };
+    let done = if bytes <= INLINE_BYTES {
+        read()
+    } else {
+        tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|e| Error::new(Code::Internal, format!("a read was cut off: {e}")))?
+    };
+    done.map_err(|e| Error::new(Code::Internal, e.to_string()))
+}
+
+/// Index rows of the runs that hold any of the offsets from `first` to before `end`.
+pub(crate) fn runs_of(
+    view: &impl Tables,
+    partition: PartitionId,
+    first: Offset,
+    end: Offset,
+) -> Result<Vec<(Offset, RunRow)>, StorageError> {
+    if first >= end {
+        return Ok(Vec::new());
+    }
+    let from = key::run(partition, Offset(0));
+    let after = key::run(partition, first.plus(1));
+    let mut rows = view.scan_back(Table::Run, &from, &after, 1)?;
+    let most = usize::try_from(end.0 - first.0).unwrap_or(usize::MAX);
+    rows.extend(view.scan(Table::Run, &after, &key::run(partition, end), most)?);
+    let mut runs = Vec::with_capacity(rows.len());
+    for (key, value) in rows {
+        let row: RunRow = decode(&key, &value)?;
+        if let Some((_, at)) = key::run_parts(&key).filter(|(_, at)| row.end(*at) > first) {
+            runs.push((at, row));
+        }
+    }
+    Ok(runs)
+}
+
+fn pieces(
+    view: &View<'_>,
+    queue: QueueId,
+    runs: &[(Offset, RunRow)],
+) -> Result<Vec<Piece>, StorageError> {
+    let mut pieces = Vec::new();
+    let mut rest = runs;
+    while let Some((_, head)) = rest.first() {
+        let (start, mut end) = (head.position, head.position + head.run_len());
+        let together = rest.iter().skip(1).take_while(|(_, row)| {
+            let joins = row.segment == head.segment
+                && row.position >= end
+                && row.position - end <= GAP_BYTES
+                && row.position + row.run_len() - start <= PIECE_BYTES;
+            if joins {
+                end = row.position + row.run_len();
+            }
+            joins
+        });
+        let count = 1 + together.count();
+        let place = Place { queue, segment: head.segment, position: start };
+        let slice = view.slice(place, (end - start) as usize)?;
+        let at = |row: &RunRow| (row.position - start) as usize;
+        let runs = rest[..count].iter().map(|(first, row)| (*first, *row, at(row))).collect();
+        pieces.push(Piece { slice, runs });
+        rest = &rest[count..];
+    }
+    Ok(pieces)
+}
+
+fn read_claim(claim: Claim, pieces: Vec<Piece>) -> Result<Delivered, StorageError> {
+    let mut runs = Vec::new();
+    for piece in pieces {
+        let bytes = piece.slice.read()?;
+        for (first, row, at) in piece.runs {
+            let len = HEADER_BYTES + row.frames_len as usize;
+            if bytes.len() < at + len {
+                let what = "is shorter than its index says";
+                return Err(bad_run(&claim, first, what));
+            }
+            let bytes = bytes.slice(at..at + len);
+            let (header, _) =
+                run::decode(&bytes).map_err(|e| bad_run(&claim, first, &e.to_string()))?;
+            if (header.partition, header.first_offset) != (claim.partition, first) {
+                return Err(bad_run(&claim, first, "is another run"));
+            }
+            runs.push(ReadRun { first, stamp: header.stamp, bytes });
+        }
+    }
+    Ok(Delivered { claim, runs })
+}
+
+fn bad_run(claim: &Claim, first: Offset, what: &str) -> StorageError {
+    let Claim { queue, partition, .. } = claim;
+    StorageError(format!("queue {queue}, partition {partition}: the run at offset {first}: {what}"))
+}

@@ -1,0 +1,233 @@
+//! Letting time pass: a tick is proposed when something is due, never on an idle broker.
+//!
+//! Owns: asking the tables what is due (ends of leases, of transaction ids and of KV rows; queues
+//! whose retention may take something). Leaves to others: what a tick does (`queen-state`).
+
+use crate::admission::Class;
+use crate::broker::{Broker, View};
+use parking_lot::Mutex;
+use queen_core::command::{Command, Tick};
+use queen_core::options::QueueOptions;
+use queen_core::reply::{Reply, Ticked};
+use queen_core::row::{QueueRow, SegmentRow, key};
+use queen_core::table::Table;
+use queen_core::{QueueId, Stamp};
+use queen_state::query::{last_stamp, tick_due_at};
+use queen_state::step::decode;
+use queen_state::{StorageError, Tables};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::warn;
+
+/// Longest time between two looks at what is due.
+const EVERY: Duration = Duration::from_secs(1);
+/// Queues of one retention tick.
+const QUEUES_PER_TICK: usize = 16;
+/// Rows read at a time when queues are listed.
+const PAGE: usize = 512;
+/// A retention tick that changed nothing is tried again after so long, though nothing was written:
+/// a consumer's or a sink's hold may have ended by time alone.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// What the ticker knows between its rounds.
+#[derive(Default)]
+pub(crate) struct Ticker {
+    stale: AtomicBool,
+    kept: Mutex<Retained>,
+}
+
+/// A queue's oldest segment.
+type Oldest = (u32, SegmentRow);
+
+/// Queues with a retention rule, and how their last tick went.
+#[derive(Default)]
+struct Retained {
+    listed: bool,
+    queues: BTreeMap<QueueId, Rule>,
+}
+
+struct Rule {
+    /// The shortest time after which a rule may take something.
+    seconds: u64,
+    /// The oldest segment that a tick left as it was, under which stamp, and when.
+    vain: Option<(Oldest, Stamp, Instant)>,
+}
+
+impl Ticker {
+    /// A queue's options changed, or it was deleted.
+    pub(crate) fn queues_changed(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+}
+
+/// Runs until the broker stops.
+pub(crate) async fn run(broker: Broker, retention_every: Duration) {
+    let mut stop = broker.shared.stop.subscribe();
+    let mut retention_at = Instant::now();
+    let mut pause = EVERY;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let due = broker.read(|view| tick_due_at(view)).unwrap_or_default();
+        let now = broker.now();
+        pause = EVERY;
+        match due {
+            // What falls due before the next look is ended on time: somebody may wait for it.
+            Some(due) if due > now => pause = EVERY.min(Duration::from_micros(due.0 - now.0)),
+            Some(_) => drop(tick(&broker, Vec::new()).await),
+            None => {}
+        }
+        if Instant::now() >= retention_at {
+            retention_at = Instant::now() + retention_every;
+            retain(&broker).await;
+        }
+    }
+}
+
+/// Ticks until nothing more is due; gives the stamp of the last tick.
+async fn tick(broker: &Broker, retention: Vec<QueueId>) -> Option<Stamp> {
+    loop {
+        let command = Command::Tick(Tick { retention: retention.clone() });
+        match broker.submit(Class::Settle, &command).await {
+            Ok(Reply::Ticked(Ticked { more: true, .. })) if !*broker.shared.stop.borrow() => {}
+            Ok(Reply::Ticked(Ticked { stamp, .. })) => return Some(stamp),
+            Ok(_) => return None,
+            Err(e) => {
+                warn!(error = %e, "cannot tick");
+                return None;
+            }
+        }
+    }
+}
+
+async fn retain(broker: &Broker) {
+    let ticker = &broker.shared.ticker;
+    let now = broker.now();
+    let looked = broker.read(|view| {
+        let mut kept = ticker.kept.lock();
+        if ticker.stale.swap(false, Ordering::AcqRel) || !kept.listed {
+            list(view, &mut kept)?;
+        }
+        let applied = last_stamp(view)?;
+        let mut queues = Vec::new();
+        for (queue, rule) in &kept.queues {
+            let Some(oldest) = oldest_segment(view, *queue)? else { continue };
+            if oldest.1.first.plus_seconds(rule.seconds) <= now && rule.worth(oldest, applied) {
+                queues.push((*queue, oldest));
+            }
+        }
+        Ok(queues)
+    });
+    let queues = match looked {
+        Ok(queues) => queues,
+        Err(e) => return warn!(error = %e, "cannot look at retention"),
+    };
+    for some in queues.chunks(QUEUES_PER_TICK) {
+        let Some(stamp) = tick(broker, some.iter().map(|(queue, _)| *queue).collect()).await else {
+            return;
+        };
+        let after = broker.read(|view| {
+            some.iter()
+                .map(|(queue, _)| oldest_segment(view, *queue))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        let mut kept = ticker.kept.lock();
+        for ((queue, before), after) in some.iter().zip(after.unwrap_or_default()) {
+            let same = after == Some(*before);
+            if let Some(rule) = kept.queues.get_mut(queue) {
+                rule.vain = same.then(|| (*before, stamp, Instant::now()));
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// Whether a tick may do what the last one could not: something was written since, or time passed.
+    fn worth(&self, oldest: Oldest, applied: Stamp) -> bool {
+        let again = RETRY_AFTER.min(Duration::from_secs(self.seconds));
+        self.vain.is_none_or(|(before, stamp, at)| {
+            before != oldest || applied > stamp || at.elapsed() >= again
+        })
+    }
+}
+
+fn oldest_segment(view: &View<'_>, queue: QueueId) -> Result<Option<Oldest>, StorageError> {
+    let (from, to) = (key::segment(queue, 0), key::segment(queue, u32::MAX));
+    let rows = view.scan(Table::Segment, &from, &to, 1)?;
+    let Some((key, value)) = rows.first() else { return Ok(None) };
+    let number = key::segment_parts(key).map_or(0, |(_, number)| number);
+    Ok(Some((number, decode(key, value)?)))
+}
+
+fn list(view: &View<'_>, kept: &mut Retained) -> Result<(), StorageError> {
+    let mut from = key::queue(QueueId(0)).to_vec();
+    let to = [u8::MAX; 5];
+    let mut queues = BTreeMap::new();
+    loop {
+        let rows = view.scan(Table::Queue, &from, &to, PAGE)?;
+        for (key, value) in &rows {
+            let row: QueueRow = decode(key, value)?;
+            let rule = shortest(&row.options).or(row.deleted.map(|_| 0));
+            if let (Some(queue), Some(seconds)) = (key::queue_of(key), rule) {
+                let vain = kept.queues.get(&queue).and_then(|rule: &Rule| rule.vain);
+                queues.insert(queue, Rule { seconds, vain });
+            }
+        }
+        match rows.last() {
+            Some((key, _)) if rows.len() == PAGE => {
+                from = key.to_vec();
+                from.push(0);
+            }
+            _ => break,
+        }
+    }
+    kept.queues = queues;
+    kept.listed = true;
+    Ok(())
+}
+
+/// The shortest of a queue's rules, in seconds.
+fn shortest(options: &QueueOptions) -> Option<u64> {
+    let kept = [options.retention_seconds, options.completed_retention_seconds];
+    let kept = kept.into_iter().filter(|_| options.retention_enabled);
+    kept.chain([options.max_wait_time_seconds])
+        .filter_map(|seconds| u64::try_from(seconds).ok().filter(|s| *s > 0))
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_a_rule_when_an_option_gives_it_one() {
+        let mut options = QueueOptions { retention_seconds: 9, ..QueueOptions::default() };
+        assert_eq!(shortest(&options), None);
+        options.retention_enabled = true;
+        assert_eq!(shortest(&options), Some(9));
+        options.max_wait_time_seconds = 4;
+        options.completed_retention_seconds = 7;
+        assert_eq!(shortest(&options), Some(4));
+    }
+
+    #[test]
+    fn a_vain_tick_is_not_repeated_before_something_changed() {
+        let row = SegmentRow {
+            bytes: 9,
+            first: Stamp(5),
+            last: Stamp(6),
+            runs: 1,
+            messages: 1,
+            trimmed: 0,
+        };
+        let rule = Rule { seconds: 9, vain: Some(((3, row), Stamp(50), Instant::now())) };
+        assert!(!rule.worth((3, row), Stamp(50)));
+        assert!(rule.worth((3, row), Stamp(51)) && rule.worth((4, row), Stamp(50)));
+        assert!(rule.worth((3, SegmentRow { trimmed: 1, ..row }), Stamp(50)));
+        assert!(Rule { seconds: 1, vain: None }.worth((3, row), Stamp(50)));
+    }
+}

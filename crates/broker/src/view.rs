@@ -1,0 +1,51 @@
+//! What the metrics and status pages are told.
+
+use crate::broker::Broker;
+use queen_core::QueueId;
+
+/// Where the broker stands now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The term in which this node leads.
+    pub term: Option<u64>,
+    /// Index of the last applied log entry.
+    pub applied: u64,
+    /// Index up to which a loss of power would lose nothing even without the log.
+    pub durable: u64,
+    /// Commands proposed and not applied.
+    pub waiting: usize,
+    /// Bytes of those.
+    pub bytes_in_flight: usize,
+    /// Pops that wait for messages.
+    pub parked: usize,
+    /// Pushes are refused for want of space.
+    pub storage_full: bool,
+    /// Bytes written to the log since the start.
+    pub log_bytes_written: u64,
+    /// The node is stopping.
+    pub stopping: bool,
+}
+
+impl Broker {
+    /// Where the broker stands now.
+    pub fn standing(&self) -> Standing {
+        let shared = &self.shared;
+        let node = shared.proposer.node();
+        Standing {
+            term: node.and_then(|node| *node.leadership().borrow()),
+            applied: shared.store.read().applied().map_or(0, |applied| applied.index),
+            durable: shared.store.durable().map_or(0, |applied| applied.index),
+            waiting: shared.proposer.waiting(),
+            bytes_in_flight: shared.admission.in_flight(),
+            parked: shared.parking.parked(),
+            storage_full: shared.admission.storage_full(),
+            log_bytes_written: node.map_or(0, queen_raft::RaftNode::wal_bytes_written),
+            stopping: *shared.stop.borrow(),
+        }
+    }
+
+    /// Pops that wait for messages, by queue.
+    pub fn parked_by_queue(&self) -> Vec<(QueueId, usize)> {
+        self.shared.parking.parked_by_queue()
+    }
+}

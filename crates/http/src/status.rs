@@ -1,0 +1,22 @@
+//! `GET /status`: a short account of the node and of the parts that run in it.
+
+use crate::answer::{Answer, Refusal, json};
+use crate::call::Call;
+use crate::health;
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// `GET /status`.
+pub(crate) async fn status(call: Call) -> Result<Answer, Refusal> {
+    let standing = call.broker().standing();
+    let mut body = Map::new();
+    body.insert("version".into(), json!(call.face.options.version));
+    body.insert("uptimeSeconds".into(), json!(call.face.started.elapsed().as_secs()));
+    body.insert("raft".into(), health::raft(&call));
+    body.insert("parkedLongPolls".into(), json!(standing.parked));
+    body.insert("storageFull".into(), json!(standing.storage_full));
+    for extra in &call.face.extras {
+        body.insert(extra.name().to_owned(), extra.status());
+    }
+    Ok(json(StatusCode::OK, &Value::Object(body)))
+}
