@@ -10,8 +10,17 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+mod gather;
+mod log_storage;
 mod machine;
+mod mark;
 mod node;
+mod replay;
+mod state_machine;
+mod transport;
+mod types;
+mod vote;
+mod wal;
 
 pub use error::{NotProposed, StartError};
 pub use machine::{Committed, Machine, MachineFailed};

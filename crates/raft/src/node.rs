@@ -1,10 +1,28 @@
 //! The node: start, propose, checkpoint, shut down.
 
+//!
+//! Owns: the thread on which the library runs and the machine is driven, the order of start and shutdown,
+//! the leadership watch. Leaves to others: files (`wal`), joining proposals (`gather`).
+//!
+//! Threads: `raft` runs the library and the machine, `wal` writes and syncs. While one group of
+//! proposals is synced, the one before it is applied and the next one gathers.
+
+use crate::gather::Gather;
+use crate::log_storage::LogStorage;
+use crate::mark::Mark;
+use crate::replay;
+use crate::state_machine::Checkpoint;
+use crate::transport::NoPeers;
+use crate::types::TypeConfig;
+use crate::wal::{Disk, RealDisk, Wal};
 use crate::{Machine, NotProposed, StartError};
 use bytes::Bytes;
+use futures::FutureExt;
+use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How a node runs.
 #[derive(Clone, Debug)]
@@ -51,16 +69,27 @@ impl Default for WalOptions {
     }
 }
 
-/// A running node; cheap to clone.
+/// A running node; cheap to clone. When the last clone is dropped the node stops by itself.
 #[derive(Clone)]
 pub struct RaftNode {
     shared: Arc<Shared>,
 }
 
 struct Shared {
+    gather: Arc<Gather>,
+    raft: Raft<TypeConfig>,
+    wal: Wal,
+    checkpoint: Checkpoint,
     leadership: watch::Receiver<Option<u64>>,
-    storage_full: watch::Receiver<bool>,
-    stopped: watch::Receiver<Option<String>>,
+    life: watch::Receiver<Life>,
+    stop: watch::Sender<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Life {
+    Running,
+    Ended,
+    Failed(String),
 }
 
 impl RaftNode {
@@ -72,8 +101,23 @@ impl RaftNode {
         options: RaftOptions,
         machine: Arc<dyn Machine>,
     ) -> Result<Self, StartError> {
-        let _ = (options, machine);
-        Err(StartError::Failed("the log is not built yet".into()))
+        Self::start_on(options, machine, Arc::new(RealDisk)).await
+    }
+
+    pub(crate) async fn start_on(
+        options: RaftOptions,
+        machine: Arc<dyn Machine>,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Self, StartError> {
+        let (started, told) = oneshot::channel();
+        let (life, watched) = watch::channel(Life::Running);
+        let dir = options.dir.clone();
+        std::thread::Builder::new()
+            .name("raft".into())
+            .spawn(move || run(options, machine, disk, started, life, watched))
+            .map_err(|source| StartError::Io { action: "start a thread for", path: dir, source })?;
+        told.await
+            .unwrap_or_else(|_| Err(StartError::Failed("the log ended while starting".into())))
     }
 
     /// Queues a proposal; never blocks. Proposals enter the log in the order of these calls.
@@ -81,38 +125,260 @@ impl RaftNode {
     /// The outcome comes only through [`Machine::apply`], or becomes unknown through
     /// [`Machine::leadership`]. What waits is not bounded here: admission is the caller's.
     pub fn propose(&self, proposal: Bytes) -> Result<(), NotProposed> {
-        let _ = proposal;
-        Err(NotProposed::Stopped)
+        self.shared.gather.propose(proposal)
     }
 
-    /// The term in which this node leads, or `None`.
+    /// The term in which this node leads, or `None`. Set after [`Machine::leadership`] was told.
     pub fn leadership(&self) -> watch::Receiver<Option<u64>> {
         self.shared.leadership.clone()
     }
 
     /// True while the log waits for space on its disk. It goes on by itself when space returns.
     pub fn storage_full(&self) -> watch::Receiver<bool> {
-        self.shared.storage_full.clone()
+        self.shared.wal.full()
     }
 
     /// Tells the log that the machine's durable state holds everything up to `mark` (see
     /// [`crate::Committed::mark`]), so that files up to it may be reused. Returns at once.
+    ///
+    /// Bytes that are no mark are ignored, with a warning in the log.
     pub fn checkpointed(&self, mark: &[u8]) {
-        let _ = mark;
+        let Some(mark) = Mark::decode(mark) else {
+            tracing::warn!(bytes = mark.len(), "ignored a checkpoint whose mark cannot be read");
+            return;
+        };
+        *self.shared.checkpoint.lock() = Some(mark);
+        // Only sends a message; an error says that the library has stopped, which `stopped` tells.
+        let _ = self.shared.raft.trigger().snapshot().now_or_never();
     }
 
-    /// Bytes written to the log since start, for metrics.
-    pub fn wal_bytes_written(&self) -> u64 {
-        0
+    /// Bytes of records written to the log since start, and syncs done for them.
+    pub fn wal_written(&self) -> (u64, u64) {
+        self.shared.wal.written()
     }
 
     /// Waits until the node has stopped and says why: `None` after [`RaftNode::shutdown`].
     pub async fn stopped(&self) -> Option<String> {
-        let mut stopped = self.shared.stopped.clone();
-        let reason = stopped.wait_for(|reason| reason.is_some()).await.ok()?.clone();
-        reason
+        let mut life = self.shared.life.clone();
+        match life.wait_for(|life| *life != Life::Running).await.as_deref() {
+            Ok(Life::Failed(why)) => Some(why.clone()),
+            Ok(_) => None,
+            Err(_) => Some("the log's thread panicked".into()),
+        }
     }
 
     /// Ends the node: what was proposed is written and applied, the log's tail is clean.
-    pub async fn shutdown(&self) {}
+    ///
+    /// With a full disk, what waits for space is given up: it was never answered for.
+    pub async fn shutdown(&self) {
+        self.shared.gather.close();
+        let mut open = self.shared.gather.open();
+        let mut full = self.shared.wal.full();
+        tokio::select! {
+            _ = open.wait_for(|open| *open == 0) => {}
+            _ = full.wait_for(|full| *full) => {}
+            _ = self.stopped() => {}
+        }
+        self.shared.stop.send_replace(true);
+        self.stopped().await;
+    }
 }
+
+/// The thread `raft`, from start to end.
+fn run(
+    options: RaftOptions,
+    machine: Arc<dyn Machine>,
+    disk: Arc<dyn Disk>,
+    started: oneshot::Sender<Result<RaftNode, StartError>>,
+    life: watch::Sender<Life>,
+    watched: watch::Receiver<Life>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(source) => {
+            let path = options.dir;
+            let _ = started.send(Err(StartError::Io { action: "run", path, source }));
+            return;
+        }
+    };
+    let ended = runtime.block_on(async {
+        let mut running = match Running::start(&options, machine, disk).await {
+            Ok(running) => running,
+            Err(error) => {
+                let _ = started.send(Err(error));
+                return Life::Ended;
+            }
+        };
+        let (stop, stopping) = watch::channel(false);
+        let node = running.node(stop, watched);
+        running.follow_leadership(stopping, Some((started, node))).await
+    });
+    drop(runtime);
+    life.send_replace(ended);
+}
+
+/// What lives on the thread `raft`.
+struct Running {
+    machine: Arc<dyn Machine>,
+    raft: Raft<TypeConfig>,
+    wal: Wal,
+    gather: Arc<Gather>,
+    checkpoint: Checkpoint,
+    leadership: watch::Sender<Option<u64>>,
+}
+
+type Started = (oneshot::Sender<Result<RaftNode, StartError>>, RaftNode);
+
+impl Running {
+    async fn start(
+        options: &RaftOptions,
+        machine: Arc<dyn Machine>,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Self, StartError> {
+        let wal = Wal::open(&options.dir.join("wal"), &options.wal, disk)?;
+        let started = Self::start_over(options, machine, wal.clone()).await;
+        if started.is_err() {
+            wal.close();
+        }
+        started
+    }
+
+    async fn start_over(
+        options: &RaftOptions,
+        machine: Arc<dyn Machine>,
+        wal: Wal,
+    ) -> Result<Self, StartError> {
+        let state_machine = replay::replay(options, &wal, machine.clone())?;
+        let vote = crate::vote::load(&options.dir)?;
+        let pristine = vote.is_none() && wal.state().1.is_none();
+        let checkpoint = state_machine.checkpoint();
+        let storage = LogStorage::new(wal.clone(), options.dir.clone());
+        let config = config().map_err(|error| StartError::Failed(error.to_string()))?;
+        let failed = |error: &dyn std::fmt::Display| StartError::Failed(error.to_string());
+        let (id, config) = (options.node_id, Arc::new(config));
+        let raft = Raft::new(id, config, NoPeers, storage, state_machine).await;
+        let raft = raft.map_err(|error| failed(&error))?;
+        if pristine {
+            let members = BTreeMap::from([(options.node_id, BasicNode::default())]);
+            raft.initialize(members).await.map_err(|error| failed(&error))?;
+        } else {
+            // Does nothing when the vote on disk says that this node leads already.
+            raft.trigger().elect().await.map_err(|error| failed(&error))?;
+        }
+        let gather = Gather::new(options.wal.entry_bytes);
+        let teller = raft.clone();
+        gather.connect(Box::new(move |gathering| {
+            matches!(teller.client_write_ff(gathering).now_or_never(), Some(Ok(())))
+        }));
+        let (leadership, _) = watch::channel(None);
+        Ok(Self { machine, raft, wal, gather, checkpoint, leadership })
+    }
+
+    fn node(&self, stop: watch::Sender<bool>, life: watch::Receiver<Life>) -> RaftNode {
+        let shared = Shared {
+            gather: self.gather.clone(),
+            raft: self.raft.clone(),
+            wal: self.wal.clone(),
+            checkpoint: self.checkpoint.clone(),
+            leadership: self.leadership.subscribe(),
+            life,
+            stop,
+        };
+        RaftNode { shared: Arc::new(shared) }
+    }
+
+    /// Tells machine and watchers of leadership until the node ends, then ends it.
+    async fn follow_leadership(
+        &mut self,
+        mut stopping: watch::Receiver<bool>,
+        mut started: Option<Started>,
+    ) -> Life {
+        let mut server = self.raft.server_metrics();
+        loop {
+            let term = {
+                let now = server.borrow_and_update();
+                let leads = now.state == ServerState::Leader && now.vote.committed;
+                leads.then_some(now.vote.leader_id.term)
+            };
+            if term != *self.leadership.borrow() {
+                if term.is_some() && !self.caught_up(&mut stopping).await {
+                    break;
+                }
+                self.announce(term);
+                if let Some((told, node)) = started.take_if(|_| term.is_some()) {
+                    let _ = told.send(Ok(node));
+                }
+            }
+            tokio::select! {
+                changed = server.changed() => if changed.is_err() { break },
+                () = self.gather.lost() => self.announce(None),
+                // An error says that every handle was dropped.
+                _ = stopping.wait_for(|stop| *stop) => break,
+            }
+        }
+        self.end(started).await
+    }
+
+    /// Waits until all that the log holds now is applied; false when the node is ending.
+    async fn caught_up(&self, stopping: &mut watch::Receiver<bool>) -> bool {
+        let mut metrics = self.raft.metrics();
+        let target = metrics.borrow().last_log_index;
+        tokio::select! {
+            reached = metrics.wait_for(|now| {
+                now.last_applied.map(|id| id.index) >= target || now.state != ServerState::Leader
+            }) => reached.is_ok(),
+            _ = stopping.wait_for(|stop| *stop) => false,
+        }
+    }
+
+    fn announce(&self, term: Option<u64>) {
+        if term.is_none() {
+            self.gather.set_leader_term(0);
+        }
+        tracing::info!(term, "leadership changed");
+        self.machine.leadership(term);
+        self.gather.set_leader_term(term.unwrap_or(0));
+        self.leadership.send_replace(term);
+    }
+
+    async fn end(&self, started: Option<Started>) -> Life {
+        self.gather.close();
+        let failure = self.raft.metrics().borrow().running_state.clone().err();
+        let _ = self.raft.shutdown().await;
+        self.announce(None);
+        self.wal.close();
+        let why = failure.map(|fatal| fatal.to_string());
+        if let Some((told, _)) = started {
+            let why = why.clone().unwrap_or_else(|| "the log ended while starting".into());
+            let _ = told.send(Err(StartError::Failed(why)));
+        }
+        match why {
+            Some(why) => {
+                tracing::error!(%why, "the log has failed, the node stops");
+                Life::Failed(why)
+            }
+            None => Life::Ended,
+        }
+    }
+}
+
+/// The library's settings. One voter elects itself at once and sends no heartbeats, so times are long to
+/// keep an idle node quiet; log files are purged as soon as the machine's checkpoint allows.
+fn config() -> Result<Config, openraft::ConfigError> {
+    let config = Config {
+        cluster_name: "queen".into(),
+        heartbeat_interval: 1000,
+        election_timeout_min: 3000,
+        election_timeout_max: 5000,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        purge_batch_size: 1,
+        ..Config::default()
+    };
+    config.validate()
+}
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

@@ -1,0 +1,182 @@
+//! Proposals that wait to enter the log.
+//!
+//! Owns: their queue, joining all that wait into one entry, knowing which are still open. Leaves to
+//! others: admission (`queen-broker`), the log itself.
+//!
+//! The library appends and syncs one entry at a time, so joining must happen as late as possible: the
+//! library is only told that something waits, and takes it when it builds the entry. While one entry is
+//! synced, the next one gathers; nothing ever waits on a timer.
+//! Upholds: `proposals-in-order`; a told library always finds something to take.
+
+use crate::NotProposed;
+use crate::types::TypeConfig;
+use bytes::Bytes;
+use openraft::raft::ClientWriteResult;
+use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Notify, watch};
+
+/// Tells the library that something waits; false when it has stopped.
+pub(crate) type Tell = Box<dyn Fn(Gathering) -> bool + Send + Sync>;
+
+#[derive(Default)]
+struct Waiting {
+    proposals: VecDeque<Bytes>,
+    /// The library was told and has not taken yet.
+    told: bool,
+    closed: bool,
+}
+
+/// The queue; see the module's header.
+pub(crate) struct Gather {
+    waiting: Mutex<Waiting>,
+    tell: OnceLock<Tell>,
+    entry_bytes_max: usize,
+    /// Term in which this node leads and is ready, or 0.
+    leader_term: AtomicU64,
+    /// Entries asked for and not yet applied or lost.
+    open: watch::Sender<u64>,
+    lost: Notify,
+}
+
+impl Gather {
+    pub(crate) fn new(entry_bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::default(),
+            tell: OnceLock::new(),
+            entry_bytes_max,
+            leader_term: AtomicU64::new(0),
+            open: watch::channel(0).0,
+            lost: Notify::new(),
+        })
+    }
+
+    /// Connects the library. Nothing can be proposed before.
+    pub(crate) fn connect(&self, tell: Tell) {
+        let _ = self.tell.set(tell);
+    }
+
+    /// Lets proposals in while `term` is not 0.
+    pub(crate) fn set_leader_term(&self, term: u64) {
+        self.leader_term.store(term, Ordering::Release);
+    }
+
+    pub(crate) fn propose(self: &Arc<Self>, proposal: Bytes) -> Result<(), NotProposed> {
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err(NotProposed::Stopped);
+        }
+        if self.leader_term.load(Ordering::Acquire) == 0 {
+            return Err(NotProposed::NotLeader);
+        }
+        waiting.proposals.push_back(proposal);
+        if !waiting.told {
+            waiting.told = true;
+            if !self.tell_library() {
+                waiting.proposals.pop_back();
+                waiting.closed = true;
+                return Err(NotProposed::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_library(self: &Arc<Self>) -> bool {
+        self.tell.get().is_some_and(|tell| tell(Gathering(Some(self.clone()))))
+    }
+
+    /// Refuses proposals from now on.
+    pub(crate) fn close(&self) {
+        self.waiting.lock().closed = true;
+    }
+
+    /// Number of entries that are neither applied nor lost.
+    pub(crate) fn open(&self) -> watch::Receiver<u64> {
+        self.open.subscribe()
+    }
+
+    /// Waits until an entry was lost: refused by the library, or dropped by it.
+    pub(crate) async fn lost(&self) {
+        self.lost.notified().await;
+    }
+}
+
+/// What the library carries to the place where it builds an entry.
+#[derive(Clone)]
+pub struct Gathering(Option<Arc<Gather>>);
+
+impl Gathering {
+    /// All that waits, up to the size of an entry. What is left is announced again.
+    pub(crate) fn take(self) -> Arc<[Bytes]> {
+        let Some(gather) = self.0 else { return Arc::new([]) };
+        let mut waiting = gather.waiting.lock();
+        waiting.told = false;
+        let mut bytes = 0usize;
+        let few = waiting.proposals.iter().take_while(|one| {
+            bytes = bytes.saturating_add(one.len() + 4);
+            bytes <= gather.entry_bytes_max
+        });
+        let count = few.count().max(1).min(waiting.proposals.len());
+        let taken = waiting.proposals.drain(..count).collect();
+        if !waiting.proposals.is_empty() {
+            waiting.told = gather.tell_library();
+        }
+        taken
+    }
+}
+
+/// A gathering never leaves its node, but the library asks every proposal to be serialisable.
+impl Serialize for Gathering {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("a gathering of proposals stays on its node"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Gathering {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("a gathering of proposals stays on its node"))
+    }
+}
+
+impl std::fmt::Debug for Gathering {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Gathering")
+    }
+}
+
+/// Learns what became of one entry.
+pub struct Outcome {
+    gather: Option<Arc<Gather>>,
+}
+
+impl openraft::raft::responder::Responder<TypeConfig> for Outcome {
+    type Receiver = ();
+
+    fn from_app_data(gathering: Gathering) -> (Gathering, Self, ()) {
+        let gather = gathering.0.clone();
+        if let Some(gather) = &gather {
+            gather.open.send_modify(|open| *open += 1);
+        }
+        (gathering, Self { gather }, ())
+    }
+
+    fn send(mut self, result: ClientWriteResult<TypeConfig>) {
+        if result.is_ok()
+            && let Some(gather) = self.gather.take()
+        {
+            gather.open.send_modify(|open| *open -= 1);
+        }
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if let Some(gather) = self.gather.take() {
+            gather.open.send_modify(|open| *open -= 1);
+            gather.lost.notify_one();
+        }
+    }
+}

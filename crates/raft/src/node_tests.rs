@@ -1,0 +1,160 @@
+use super::*;
+use crate::{Committed, MachineFailed};
+use parking_lot::{Condvar, Mutex};
+
+/// Keeps what was applied, in memory; "durable" up to where a test says.
+#[derive(Default)]
+pub(crate) struct Record {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default, Clone)]
+pub(crate) struct State {
+    pub(crate) durable: Option<Vec<u8>>,
+    pub(crate) entries: Vec<Committed>,
+    pub(crate) leadership: Vec<Option<u64>>,
+}
+
+impl Record {
+    fn over(durable: Option<Vec<u8>>) -> Arc<Self> {
+        let state = State { durable, ..State::default() };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().clone()
+    }
+
+    fn proposals(&self) -> Vec<Bytes> {
+        let state = self.state.lock();
+        state.entries.iter().flat_map(|entry| entry.proposals.iter().cloned()).collect()
+    }
+
+    fn wait_for(&self, count: usize) {
+        let mut state = self.state.lock();
+        while state.entries.iter().map(|entry| entry.proposals.len()).sum::<usize>() < count {
+            let timed_out =
+                self.changed.wait_for(&mut state, std::time::Duration::from_secs(30)).timed_out();
+            assert!(!timed_out, "no more entries were applied");
+        }
+    }
+}
+
+impl Machine for Record {
+    fn applied(&self) -> Option<Vec<u8>> {
+        self.state.lock().durable.clone()
+    }
+
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), MachineFailed> {
+        self.state.lock().entries.extend(entries);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn leadership(&self, term: Option<u64>) {
+        self.state.lock().leadership.push(term);
+    }
+}
+
+fn small(dir: &std::path::Path) -> RaftOptions {
+    let mut options = RaftOptions::new(dir);
+    options.wal.segment_bytes = 64 << 10;
+    options.wal.first_segment_bytes = 16 << 10;
+    options
+}
+
+fn numbered(range: std::ops::Range<u32>) -> Vec<Bytes> {
+    range.map(|number| Bytes::from(format!("proposal {number}"))).collect()
+}
+
+#[tokio::test]
+async fn proposals_are_applied_in_order_and_again_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), machine.clone()).await.unwrap();
+    for proposal in numbered(0..2000) {
+        node.propose(proposal).unwrap();
+    }
+    node.shutdown().await;
+    assert_eq!(machine.proposals(), numbered(0..2000));
+    assert_eq!(node.propose(Bytes::new()), Err(NotProposed::Stopped));
+    assert_eq!(node.stopped().await, None);
+    let first = machine.state();
+    assert_eq!(first.leadership, [Some(1), None]);
+    let indexes: Vec<u64> = first.entries.iter().map(|entry| entry.index).collect();
+    assert_eq!(indexes, (0..indexes.len() as u64).collect::<Vec<_>>());
+
+    let again = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), again.clone()).await.unwrap();
+    assert_eq!(again.proposals(), numbered(0..2000));
+    node.propose(Bytes::from_static(b"one more")).unwrap();
+    node.shutdown().await;
+    assert_eq!(again.proposals().len(), 2001);
+}
+
+#[tokio::test]
+async fn only_what_the_machine_lacks_is_applied_at_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), machine.clone()).await.unwrap();
+    for (at, proposal) in numbered(0..50).into_iter().enumerate() {
+        node.propose(proposal).unwrap();
+        machine.wait_for(at + 1);
+    }
+    node.shutdown().await;
+    let entries = machine.state().entries;
+    let mid = &entries[entries.len() / 2];
+    let again = Record::over(Some(mid.mark.clone()));
+    let node = RaftNode::start(small(dir.path()), again.clone()).await.unwrap();
+    assert_eq!(again.state().entries[0].index, mid.index + 1);
+    assert_eq!(again.proposals().last().unwrap(), "proposal 49");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_lets_go_of_files_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let options = small(dir.path());
+    let node = RaftNode::start(options.clone(), machine.clone()).await.unwrap();
+    let large = Bytes::from(vec![7; 20 << 10]);
+    for at in 0..40 {
+        node.propose(large.clone()).unwrap();
+        machine.wait_for(at + 1);
+        let mark = machine.state().entries.last().unwrap().mark.clone();
+        node.checkpointed(&mark);
+    }
+    node.propose(Bytes::from_static(b"last")).unwrap();
+    node.shutdown().await;
+    let names = || {
+        let items = std::fs::read_dir(options.dir.join("wal")).unwrap();
+        let mut names: Vec<_> =
+            items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert!(names().len() <= 5, "{:?}", names());
+    assert!(names().iter().any(|name| name.ends_with(".spare")), "{:?}", names());
+
+    let text = RaftNode::start(options.clone(), Record::over(None)).await.err().unwrap();
+    assert!(text.to_string().contains("begins at entry"), "{text}");
+    let mark = machine.state().entries.iter().rev().nth(2).unwrap().mark.clone();
+    let again = Record::over(Some(mark));
+    let node = RaftNode::start(options, again.clone()).await.unwrap();
+    assert_eq!(again.proposals().last().unwrap(), "last");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn tables_that_are_ahead_of_the_log_stop_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), machine.clone()).await.unwrap();
+    node.propose(Bytes::from_static(b"x")).unwrap();
+    node.shutdown().await;
+    let mark = machine.state().entries.last().unwrap().mark.clone();
+    let other = tempfile::tempdir().unwrap();
+    let error = RaftNode::start(small(other.path()), Record::over(Some(mark))).await.err().unwrap();
+    assert!(error.to_string().contains("not of the same moment"), "{error}");
+}
