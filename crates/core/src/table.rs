@@ -65,4 +65,6 @@ tables! {
     Pin = 19 "pin",
     /// dead letter id → its key in `DeadLetter`.
     DeadLetterById = 20 "dead_letter_by_id",
+    /// ('q' or 'g', queue or group id) → nothing: deleted queues and groups of which rows or log are left.
+    Gone = 21 "gone",
 }

@@ -333,13 +333,32 @@ fn only_a_batch_of_reads_is_answered_without_the_log() {
     assert_eq!(answer_reads(&check, Stamp(1), &kv.store).unwrap(), None);
 }
 
+/// Queues that a sink can pin.
+fn with_queues(ids: &[u32]) -> Kv {
+    use queen_core::options::QueueOptions;
+    use queen_core::row::{QueueRow, Row, key};
+    let mut kv = Kv::new();
+    for id in ids {
+        let row = QueueRow {
+            tenant: TenantId::DEFAULT,
+            name: id.to_string(),
+            options: QueueOptions::default(),
+            created: Stamp(1),
+            deleted: None,
+            last_segment: 0,
+        };
+        kv.store.put(Table::Queue, &key::queue(QueueId(*id)), &row.encode());
+    }
+    kv
+}
+
 fn sink_put(kv: &mut Kv, key: &str, value: &str) {
     kv.batch(vec![KvOp { ns: "queen-s3", kind: put(key, value), required: false }]);
 }
 
 #[test]
 fn an_intent_pins_its_window_until_the_commit_reaches_it() {
-    let mut kv = Kv::new();
+    let mut kv = with_queues(&[7]);
     let intent = r#"{"queueId":7,"k":2,"tStart":10,"tEnd":20,"format":"jsonl"}"#;
     sink_put(&mut kv, "s3:default:a%2Fb:committed", r#"{"k":1}"#);
     sink_put(&mut kv, "s3:default:a%2Fb:intent", intent);
@@ -360,7 +379,7 @@ fn an_intent_pins_its_window_until_the_commit_reaches_it() {
 
 #[test]
 fn a_pin_goes_with_its_intent() {
-    let mut kv = Kv::new();
+    let mut kv = with_queues(&[7, 8]);
     let pin =
         |kv: &Kv, queue| kv.store.get(Table::Pin, &pin_row::key(QueueId(queue), "s")).unwrap();
     sink_put(&mut kv, "s3:s:q:intent", r#"{"queueId":7,"k":1,"tStart":1,"tEnd":2}"#);
@@ -372,6 +391,13 @@ fn a_pin_goes_with_its_intent() {
     sink_put(&mut kv, "s3:s:q:intent", "\"no intent\"");
     kv.one(put("s3:s:q:intent", r#"{"queueId":8,"k":1,"tStart":3,"tEnd":4}"#));
     assert!(pin(&kv, 8).is_none(), "another namespace");
+}
+
+#[test]
+fn nobody_pins_a_queue_that_is_not_theirs() {
+    let mut kv = Kv::new();
+    sink_put(&mut kv, "s3:s:q:intent", r#"{"queueId":7,"k":1,"tStart":1,"tEnd":2}"#);
+    assert_eq!(crate::pin::pins(QueueId(7), &kv.store).unwrap(), []);
 }
 
 /// The KV store as a map, with nothing of the rows of the real one.

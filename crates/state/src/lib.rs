@@ -13,6 +13,7 @@
 mod ack;
 mod dead_letter;
 pub mod dead_letter_admin;
+pub mod gone;
 pub mod group;
 pub mod group_admin;
 pub mod invariants;
@@ -52,10 +53,3 @@ impl<T: TablesMut + QueueLogsMut> Storage for T {}
 pub trait Reading: Tables + QueueLogs {}
 
 impl<T: Tables + QueueLogs> Reading for T {}
-
-fn not_built() -> queen_core::reply::Reply {
-    queen_core::reply::Reply::Refused(queen_core::Error::new(
-        queen_core::Code::Internal,
-        "not built",
-    ))
-}

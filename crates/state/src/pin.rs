@@ -11,6 +11,7 @@ use crate::tables::{StorageError, Tables, TablesMut};
 use queen_core::limits::SINK_NAMESPACE;
 use queen_core::row::kv::{self as kv_row, KvValue};
 use queen_core::row::pin::{self as row, PinValue};
+use queen_core::row::{QueueRow, Row, key};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp, TenantId};
 use serde::Deserialize;
@@ -87,8 +88,10 @@ fn unpin<S: TablesMut>(queue: QueueId, sink: &str, store: &mut S) -> Result<(), 
 }
 
 /// A tenant pins its own queues only.
-fn owns<S: Tables>(_tenant: TenantId, _queue: QueueId, _tables: &S) -> Result<bool, StorageError> {
-    Ok(true)
+fn owns<S: Tables>(tenant: TenantId, queue: QueueId, tables: &S) -> Result<bool, StorageError> {
+    let row = tables.get(Table::Queue, &key::queue(queue))?;
+    let row = row.map(|bytes| QueueRow::decode(&bytes)).transpose()?;
+    Ok(row.is_some_and(|row| row.tenant == tenant))
 }
 
 /// The pins of a queue, one per sink at most.

@@ -3,7 +3,7 @@
 //! Owns: the bounded share of each kind of work that a tick takes. Leaves to others: the work.
 
 use crate::tables::StorageError;
-use crate::{Storage, kv, lease, retention, step::Step, transaction};
+use crate::{Storage, gone, kv, lease, retention, step::Step, transaction};
 use queen_core::command::Tick;
 use queen_core::reply::{Reply, Ticked};
 
@@ -13,6 +13,8 @@ const LEASES: usize = 1024;
 const TRANSACTION_IDS: usize = 4096;
 /// KV rows removed by one tick.
 const KV_ROWS: usize = 1024;
+/// Rows of deleted queues and groups removed by one tick.
+const GONE_ROWS: usize = 4096;
 /// Runs trimmed by one tick, over all its queues.
 const RUNS: usize = 1000;
 
@@ -24,6 +26,7 @@ pub(crate) fn apply<S: Storage>(
     let mut more = lease::sweep(step, LEASES)?;
     more |= transaction::expire(step, TRANSACTION_IDS)?;
     more |= kv::sweep(step.stamp, KV_ROWS, step.store)?;
+    more |= gone::sweep(step, GONE_ROWS)?;
     let share = (RUNS / tick.retention.len().max(1)).max(1);
     for queue in &tick.retention {
         more |= retention::trim(step, *queue, share)?;

@@ -154,6 +154,18 @@ impl World {
         }
     }
 
+    /// Ticks as long as a tick says that more is due.
+    pub(crate) fn tick_until_done(&mut self) {
+        loop {
+            self.now += 1;
+            let (tick, stamp) = (Command::Tick(Tick::default()), Stamp(self.now));
+            let reply = self.machine.apply(&tick, stamp, &mut self.store, &mut self.events);
+            if !matches!(reply.unwrap(), Reply::Ticked(ticked) if ticked.more) {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn queue_id(&self, queue: &str) -> QueueId {
         crate::step::queue_named(&self.store, TENANT, queue).unwrap().unwrap().id
     }

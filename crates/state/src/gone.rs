@@ -1,0 +1,260 @@
+//! What deletions leave behind, removed in bounded steps.
+//!
+//! Owns: the rows and the log of deleted queues and groups, until nothing of them is left. Leaves to
+//! others: the deletion itself, which makes them unreachable at once (`queue_admin`, `group_admin`).
+//!
+//! A deleted queue that a sink has pinned keeps its log and the rows that lead into it.
+
+use crate::pin;
+use crate::step::{Step, bad_row, decode, parts, scan_prefix};
+use crate::tables::StorageError;
+use crate::{Reading, Storage};
+use queen_core::row::{CursorRow, GroupRow, PartitionRow, Row, key};
+use queen_core::table::Table;
+use queen_core::{GroupId, PartitionId, QueueId, Stamp};
+
+/// Rows that a deletion removes itself; the rest waits for ticks.
+pub(crate) const FIRST_STEP_ROWS: usize = 20_000;
+
+/// Rows looked at together.
+const BATCH: usize = 256;
+
+const QUEUE: u8 = b'q';
+const GROUP: u8 = b'g';
+
+/// Removes what is left of a deleted queue, as far as one step goes.
+pub(crate) fn queue<S: Storage>(step: &mut Step<'_, S>, id: QueueId) -> Result<(), StorageError> {
+    let mut budget = FIRST_STEP_ROWS;
+    if remove_queue(step, id, &mut budget)? != Left::Nothing {
+        step.store.put(Table::Gone, &marker(QUEUE, id.0), &[]);
+    }
+    Ok(())
+}
+
+/// Removes what is left of a forgotten group, as far as one step goes.
+pub(crate) fn group<S: Storage>(step: &mut Step<'_, S>, id: GroupId) -> Result<(), StorageError> {
+    let mut budget = FIRST_STEP_ROWS;
+    if !remove_group(step, id, &mut budget)? {
+        step.store.put(Table::Gone, &marker(GROUP, id.0), &[]);
+    }
+    Ok(())
+}
+
+/// Goes on with removals, about `limit` rows; whether more can be removed now.
+pub fn sweep<S: Storage>(step: &mut Step<'_, S>, limit: usize) -> Result<bool, StorageError> {
+    let (mut budget, mut from) = (limit, Vec::new());
+    loop {
+        let left = step.store.scan(Table::Gone, &from, &[0xff], BATCH)?;
+        let Some((last, _)) = left.last() else { return Ok(false) };
+        from = last.to_vec();
+        from.push(0);
+        for (key, _) in &left {
+            let (kind, id) = read_marker(key)?;
+            let done = match kind {
+                QUEUE => match remove_queue(step, QueueId(id), &mut budget)? {
+                    Left::Nothing => true,
+                    Left::Pinned => false,
+                    Left::More => return Ok(true),
+                },
+                _ => match remove_group(step, GroupId(id), &mut budget)? {
+                    true => true,
+                    false => return Ok(true),
+                },
+            };
+            if done {
+                step.store.delete(Table::Gone, key);
+            }
+        }
+    }
+}
+
+/// Deleted queues and groups of which something is left.
+pub fn count(tables: &impl Reading) -> Result<usize, StorageError> {
+    Ok(tables.scan(Table::Gone, &[], &[0xff], usize::MAX)?.len())
+}
+
+/// Whether rows of this forgotten group may be left.
+pub fn is_group(tables: &impl Reading, id: GroupId) -> Result<bool, StorageError> {
+    Ok(tables.get(Table::Gone, &marker(GROUP, id.0))?.is_some())
+}
+
+fn marker(kind: u8, id: u32) -> [u8; 5] {
+    let [a, b, c, d] = id.to_be_bytes();
+    [kind, a, b, c, d]
+}
+
+fn read_marker(key: &[u8]) -> Result<(u8, u32), StorageError> {
+    match *key {
+        [kind, a, b, c, d] => Ok((kind, u32::from_be_bytes([a, b, c, d]))),
+        _ => Err(bad_row(Table::Gone, key, "a kind and an id")),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// The log, for a sink.
+    Pinned,
+    /// More than the budget was for.
+    More,
+}
+
+fn remove_queue<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    budget: &mut usize,
+) -> Result<Left, StorageError> {
+    let prefix = key::queue(queue);
+    loop {
+        let groups = scan_prefix(&*step.store, Table::Group, &prefix, BATCH)?;
+        for (key, value) in &groups {
+            let row: GroupRow = decode(key, value)?;
+            if !remove_group(step, row.id, budget)? || !spend(budget) {
+                return Ok(Left::More);
+            }
+            step.store.delete(Table::Group, key);
+        }
+        if groups.is_empty() {
+            break;
+        }
+    }
+    if !remove_dead_letters(step, queue, budget)? {
+        return Ok(Left::More);
+    }
+    if !pin::pins(queue, &*step.store)?.is_empty() {
+        return Ok(Left::Pinned);
+    }
+    loop {
+        let partitions = scan_prefix(&*step.store, Table::Partition, &prefix, BATCH)?;
+        for (key, value) in &partitions {
+            let row: PartitionRow = decode(key, value)?;
+            if !remove_partition(step, queue, &row, budget)? {
+                return Ok(Left::More);
+            }
+            step.store.delete(Table::Partition, key);
+        }
+        if partitions.is_empty() {
+            break;
+        }
+    }
+    if !remove_prefix(step, Table::Segment, &prefix, budget)? {
+        return Ok(Left::More);
+    }
+    step.store.remove_queue(queue);
+    step.memo.forget(queue);
+    step.store.delete(Table::Queue, &prefix);
+    Ok(Left::Nothing)
+}
+
+/// Removes a queue's dead letters; false when the budget ended before.
+fn remove_dead_letters<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    loop {
+        let letters = scan_prefix(&*step.store, Table::DeadLetter, &key::queue(queue), BATCH)?;
+        if letters.is_empty() {
+            return Ok(true);
+        }
+        for (key, value) in &letters {
+            if !spend(budget) {
+                return Ok(false);
+            }
+            let row: queen_core::row::DeadLetterRow = decode(key, value)?;
+            step.store.delete(Table::DeadLetterById, &key::dead_letter_by_id(row.id));
+            step.store.delete(Table::DeadLetter, key);
+        }
+    }
+}
+
+/// Removes all of a partition but its own row; false when the budget ended before.
+fn remove_partition<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    row: &PartitionRow,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    let prefix = key::partition_by_id(row.id);
+    for table in [Table::Run, Table::TransactionId] {
+        if !remove_prefix(step, table, &prefix, budget)? {
+            return Ok(false);
+        }
+    }
+    if !spend(budget) {
+        return Ok(false);
+    }
+    if row.last != Stamp::ZERO {
+        step.store.delete(Table::Tail, &key::tail(queue, row.last, row.id));
+    }
+    step.store.delete(Table::PartitionById, &prefix);
+    Ok(true)
+}
+
+/// Removes the rows of a group but its registration; false when the budget ended before.
+fn remove_group<S: Storage>(
+    step: &mut Step<'_, S>,
+    group: GroupId,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    let prefix = group.0.to_be_bytes();
+    loop {
+        let cursors = scan_prefix(&*step.store, Table::Cursor, &prefix, BATCH)?;
+        if cursors.is_empty() {
+            return remove_prefix(step, Table::Ready, &prefix, budget);
+        }
+        for (key, value) in &cursors {
+            if !spend(budget) {
+                return Ok(false);
+            }
+            let (_, partition) = parts(Table::Cursor, key, key::cursor_parts(key))?;
+            let row: CursorRow = decode(key, value)?;
+            remove_claim(step, group, partition, &row);
+            step.store.delete(CursorRow::TABLE, key);
+        }
+    }
+}
+
+/// Removes the rows by which a cursor is found ready or leased.
+pub(crate) fn remove_claim<S: Storage>(
+    step: &mut Step<'_, S>,
+    group: GroupId,
+    partition: PartitionId,
+    cursor: &CursorRow,
+) {
+    if let Some(at) = cursor.ready {
+        step.store.delete(Table::Ready, &key::ready(group, at, partition));
+    }
+    if let Some(lease) = cursor.lease {
+        step.store.delete(Table::Lease, &key::lease(lease.id, group, partition));
+        let expiry = key::lease_expiry(lease.expires, group, partition);
+        step.store.delete(Table::LeaseExpiry, &expiry);
+    }
+}
+
+/// Removes all rows that begin with a prefix; false when the budget ended before.
+fn remove_prefix<S: Storage>(
+    step: &mut Step<'_, S>,
+    table: Table,
+    prefix: &[u8],
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    loop {
+        let rows = scan_prefix(&*step.store, table, prefix, BATCH)?;
+        if rows.is_empty() {
+            return Ok(true);
+        }
+        for (key, _) in &rows {
+            if !spend(budget) {
+                return Ok(false);
+            }
+            step.store.delete(table, key);
+        }
+    }
+}
+
+fn spend(budget: &mut usize) -> bool {
+    let left = budget.checked_sub(1);
+    *budget = left.unwrap_or(0);
+    left.is_some()
+}
