@@ -121,10 +121,7 @@ impl Worker {
         let _fail = FailOnPanic(control);
         while control.wait_for_request(self.shared.options.checkpoint_every) {
             let last = control.is_ending();
-            if let Err(StoreError::Failed(_)) = self.checkpoint() {
-                return;
-            }
-            if last {
+            if self.checkpoint().is_err() || last {
                 return;
             }
         }

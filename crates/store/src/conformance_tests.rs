@@ -14,7 +14,7 @@ use std::path::Path;
 const TABLES: [Table; 3] = [Table::Meta, Table::Partition, Table::Kv];
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     Put(usize, Vec<u8>, Vec<u8>),
     Insert(usize, Vec<u8>, Vec<u8>),
     Delete(usize, Vec<u8>),
@@ -67,7 +67,7 @@ fn newest(model: &impl Tables, queue: u32) -> (QueueId, Option<(u32, SegmentRow)
 }
 
 /// Does to a store what the operation says, the same to any.
-fn apply(store: &mut impl Storage, op: &Op) {
+pub(crate) fn apply(store: &mut impl Storage, op: &Op) {
     match op {
         Op::Put(t, k, v) => store.put(TABLES[*t], k, v),
         Op::Insert(t, k, v) if store.get(TABLES[*t], k).unwrap().is_none() => {
@@ -121,7 +121,7 @@ fn empty_segment() -> SegmentRow {
     SegmentRow { bytes: 0, first: Stamp(1), last: Stamp(1), runs: 0, messages: 0, trimmed: 0 }
 }
 
-fn assert_same(store: &Store, model: &MemoryStore) {
+pub(crate) fn assert_same(store: &Store, model: &MemoryStore) {
     let view = store.read();
     for &table in Table::ALL {
         let top = [0xff; 80];
@@ -141,11 +141,11 @@ fn assert_same(store: &Store, model: &MemoryStore) {
     }
 }
 
-fn applied(index: u64) -> Applied {
+pub(crate) fn applied(index: u64) -> Applied {
     Applied { index, mark: Bytes::copy_from_slice(&index.to_be_bytes()) }
 }
 
-fn small() -> StoreOptions {
+pub(crate) fn small() -> StoreOptions {
     StoreOptions {
         overlay_bytes: 4 << 10,
         row_cache_bytes: 8 << 10,

@@ -26,6 +26,10 @@ mod tables;
 
 #[cfg(test)]
 mod conformance_tests;
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod full_disk_tests;
 
 pub use error::{LockError, OpenError, StoreError};
 pub use lock::DirLock;

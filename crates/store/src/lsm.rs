@@ -255,3 +255,68 @@ fn decode_applied(bytes: &[u8]) -> Result<Applied, String> {
 pub(crate) fn row_key(key: &Slice) -> &[u8] {
     key.get(1..).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_keys_and_of_the_applied_position_are_fixed() {
+        assert_eq!(with_key(Table::Segment, b"\x00\x01", <[u8]>::to_vec), b"\x07\x00\x01");
+        let long = [9u8; 200];
+        assert_eq!(with_key(Table::Meta, &long, <[u8]>::to_vec), [&[0u8][..], &long].concat());
+        assert_eq!(APPLIED_KEY, b"\xffapplied");
+        let applied = Applied { index: 0x0102, mark: Bytes::from_static(b"mark") };
+        let bytes = encode_applied(&applied);
+        assert_eq!(bytes, b"\x01\x02\x01\0\0\0\0\0\0mark");
+        assert_eq!(decode_applied(&bytes).unwrap(), applied);
+    }
+
+    #[test]
+    fn a_position_of_a_newer_release_or_cut_short_is_refused() {
+        for bad in [&b""[..], b"\x01\x02\x01", b"\x02\x02\x01\0\0\0\0\0\0mark"] {
+            decode_applied(bad).unwrap_err();
+        }
+    }
+
+    fn rows(range: std::ops::Range<u32>, value: &[u8]) -> Overlay {
+        let mut rows = Overlay::default();
+        range.for_each(|n| rows.put(Table::Run, &n.to_be_bytes(), value, false));
+        rows
+    }
+
+    fn applied(index: u64) -> Applied {
+        Applied { index, mark: Bytes::new() }
+    }
+
+    #[test]
+    fn the_newest_row_counts_after_merges_and_after_a_new_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..12u8 {
+            let lsm = Lsm::open(dir.path(), 1 << 20).unwrap();
+            lsm.write(&rows(0..300, &[round; 50]), &applied(u64::from(round))).unwrap();
+            if round % 3 == 0 {
+                while lsm.merge().unwrap() {}
+            }
+            for n in [0, 150, 299u32] {
+                let found = lsm.get(Table::Run, &n.to_be_bytes()).unwrap().unwrap();
+                assert_eq!(&*found, &[round; 50], "round {round}");
+            }
+            assert_eq!(lsm.applied().unwrap(), Some(applied(u64::from(round))));
+        }
+    }
+
+    #[test]
+    fn files_that_no_version_names_are_removed_and_all_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let lsm = Lsm::open(dir.path(), 1 << 20).unwrap();
+        lsm.write(&rows(0..100, b"a"), &applied(1)).unwrap();
+        let next = lsm.tree.next_table_id();
+        lsm.write(&rows(50..200, b"b"), &applied(2)).unwrap();
+        let left = dir.path().join("tables").join((next + 10).to_string());
+        std::fs::write(&left, "half").unwrap();
+        lsm.remove_unnamed_files(next);
+        assert!(!left.exists());
+        assert_eq!(lsm.range(Table::Run, &[], &[255; 5]).filter(Result::is_ok).count(), 200);
+    }
+}

@@ -89,3 +89,68 @@ fn segments(view: &ReadGuard<'_>, queue: QueueId) -> Result<Vec<(u32, u64)>, Sto
     }
     Ok(segments)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Applied, StoreOptions};
+    use queen_core::{Offset, PartitionId};
+    use queen_state::{QueueLogsMut, TablesMut};
+    use std::os::unix::fs::FileExt;
+
+    fn write_run(guard: &mut crate::WriteGuard<'_>, position: u64, stamp: u64) -> u64 {
+        let frames = b"\x00\x02{}";
+        let header = RunHeader {
+            partition: PartitionId(1),
+            first_offset: Offset(stamp),
+            count: 1,
+            stamp: Stamp(stamp),
+            frames_len: frames.len() as u32,
+            text_bytes: 38,
+        };
+        let place = Place { queue: QueueId(1), segment: 1, position };
+        guard.write(place, &[&header.encode(frames), frames]).unwrap();
+        position + header.run_len()
+    }
+
+    fn written(dir: &std::path::Path, stamps: &[u64]) -> (Store, u64) {
+        let (store, _) = Store::open(dir, StoreOptions::default()).unwrap();
+        let mut guard = store.write();
+        let bytes = stamps.iter().fold(0, |at, &stamp| write_run(&mut guard, at, stamp));
+        let stamp = Stamp(1);
+        let row = SegmentRow { bytes, first: stamp, last: stamp, runs: 0, messages: 0, trimmed: 0 };
+        guard.put(Table::Segment, &key::segment(QueueId(1), 1), &row.encode());
+        guard.end_batch(Applied { index: 1, mark: bytes::Bytes::new() }).unwrap();
+        (store, bytes)
+    }
+
+    #[test]
+    fn a_changed_byte_is_found_with_file_and_position() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, bytes) = written(dir.path(), &[5, 5, 9]);
+        assert_eq!(store.scrub(QueueId(1)).unwrap(), []);
+        assert_eq!(store.scrub(QueueId(2)).unwrap(), []);
+        let file = dir.path().join("queues/1/0000000001.log");
+        let handle = std::fs::File::options().write(true).read(true).open(&file).unwrap();
+        for at in 0..bytes {
+            let mut byte = [0];
+            handle.read_exact_at(&mut byte, at).unwrap();
+            handle.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+            let found = store.scrub(QueueId(1)).unwrap();
+            let position = at / (bytes / 3) * (bytes / 3);
+            assert_eq!(found.len(), 1, "byte {at}");
+            assert_eq!((&found[0].file, found[0].position), (&file, position), "byte {at}");
+            handle.write_all_at(&byte, at).unwrap();
+        }
+        assert_eq!(store.scrub(QueueId(1)).unwrap(), []);
+    }
+
+    #[test]
+    fn stamps_that_fall_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, bytes) = written(dir.path(), &[5, 9, 8]);
+        let found = store.scrub(QueueId(1)).unwrap();
+        assert_eq!(found[0].position, bytes / 3 * 2);
+        assert!(found[0].what.contains("stamp 8 comes after stamp 9"), "{}", found[0].what);
+    }
+}
