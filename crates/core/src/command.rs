@@ -372,3 +372,7 @@ mod tests {
         assert!(Command::decode(&bytes).is_err());
     }
 }
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod golden_tests;

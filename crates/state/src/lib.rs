@@ -22,6 +22,8 @@ pub mod lease;
 pub mod logs;
 mod machine;
 pub mod memory;
+#[cfg(test)]
+mod model_tests;
 pub mod pin;
 mod pop;
 pub mod push;

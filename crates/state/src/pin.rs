@@ -40,10 +40,10 @@ pub(crate) fn key_changed<S: TablesMut>(
 ) -> Result<(), StorageError> {
     let (tenant, ns, key) = kv_row::parse_key(row_key)?;
     let Some((sink, documents, word)) = sink_key(ns, key) else { return Ok(()) };
-    if word == "intent" {
-        if let Some(old) = before.and_then(read::<Intent>) {
-            unpin(QueueId(old.queue_id), sink, store)?;
-        }
+    if word == "intent"
+        && let Some(old) = before.and_then(read::<Intent>)
+    {
+        unpin(QueueId(old.queue_id), sink, store)?;
     }
     let document = |word: &str, store: &S| -> Result<Option<KvValue>, StorageError> {
         let bytes =

@@ -75,6 +75,7 @@ pub(crate) fn apply<S: Storage>(
         claims: Vec::new(),
     };
     match pop.partition {
+        _ if !claiming.wants_more() => {}
         Some(partition) => claim_named(step, &mut claiming, partition)?,
         None => claim_any(step, &mut claiming)?,
     }

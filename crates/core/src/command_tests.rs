@@ -1,0 +1,135 @@
+use super::*;
+use crate::kv::KvOpKind;
+use crate::options::Patch;
+
+const TENANT: TenantId = TenantId::DEFAULT;
+
+fn op(kind: KvOpKind<'_>) -> KvOp<'_> {
+    KvOp { ns: "n", kind, required: true }
+}
+
+fn kv_ops() -> Vec<KvOp<'static>> {
+    vec![
+        op(KvOpKind::Get { key: "k" }),
+        op(KvOpKind::GetMany { keys: vec!["a", "b"] }),
+        op(KvOpKind::GetPrefix { prefix: "p", after: Some("pa"), limit: 9, keys_only: true }),
+        op(KvOpKind::Put { key: "k", value: "1", ttl_seconds: Some(5), expect: Some(0) }),
+        op(KvOpKind::Delete { key: "d", expect: None }),
+        op(KvOpKind::Incr { key: "i", delta: "1", min: None, max: Some("9"), ttl_seconds: None }),
+        op(KvOpKind::Check { key: "c", expect: 300 }),
+    ]
+}
+
+fn acks() -> Vec<AckItem<'static>> {
+    let item = |verdict, lease, error| AckItem {
+        transaction_id: "t",
+        partition: Some(PartitionId(300)),
+        verdict,
+        lease,
+        error,
+    };
+    vec![
+        item(Verdict::Completed, LeaseClaim::None, None),
+        item(Verdict::Failed, LeaseClaim::Id(LeaseId([9; 16])), Some("e")),
+        item(Verdict::Retry, LeaseClaim::Foreign("x"), None),
+        AckItem { partition: None, ..item(Verdict::DeadLetter, LeaseClaim::None, None) },
+    ]
+}
+
+/// Every variant, with every variant of what it holds.
+fn samples() -> Vec<Command<'static>> {
+    let push = PushGroup {
+        queue: "q",
+        partition: "p",
+        count: 2,
+        has_transaction_ids: true,
+        text_bytes: 300,
+        frames: b"\x00\x01 \x00\x01 ",
+    };
+    let pop = |start, named| Pop {
+        tenant: TENANT,
+        queue: "q",
+        partition: named,
+        group: named,
+        batch: 200,
+        partitions: 1,
+        lease_seconds: Some(60),
+        auto_ack: false,
+        start,
+    };
+    let seek = |to| Seek { tenant: TENANT, group: "g", queue: "q", partition: Some("p"), to };
+    let lease = LeaseId([9; 16]);
+    let patch = OptionsPatch {
+        namespace: Patch::Set("n".into()),
+        lease_time: Patch::Default,
+        retry_limit: Patch::Set(-1),
+        ..OptionsPatch::default()
+    };
+    let id = DeadLetterRef::Id([8; 16]);
+    let message = DeadLetterRef::Message { partition: PartitionId(3), transaction_id: "t" };
+    vec![
+        Command::Push(Push { tenant: TENANT, groups: vec![push] }),
+        Command::Pop(pop(GroupStart::New, None)),
+        Command::Pop(pop(GroupStart::All, Some("x"))),
+        Command::Pop(pop(GroupStart::From(Stamp(300)), None)),
+        Command::Ack(Ack { tenant: TENANT, group: Some("g"), items: acks() }),
+        Command::ExtendLease(ExtendLease { tenant: TENANT, lease, seconds: 300 }),
+        Command::ReturnLease(ReturnLease { tenant: TENANT, lease }),
+        Command::Configure(Configure { tenant: TENANT, queue: "q", patch, replace: true }),
+        Command::DeleteQueue(QueueRef { tenant: TENANT, queue: "q" }),
+        Command::Kv(KvBatch { tenant: TENANT, ops: kv_ops() }),
+        Command::Seek(seek(SeekTo::End)),
+        Command::Seek(seek(SeekTo::Time(Stamp(300)))),
+        Command::Seek(seek(SeekTo::Offset(Offset(300)))),
+        Command::DeleteGroup(DeleteGroup { tenant: TENANT, group: "g", queue: Some("q") }),
+        Command::MoveSubscription(MoveSubscription { tenant: TENANT, group: "g", to: Stamp(1) }),
+        Command::ReplayDeadLetter(ReplayDeadLetter {
+            tenant: TENANT,
+            letter: id,
+            queue: None,
+            partition: Some("p"),
+        }),
+        Command::PurgeDeadLetters(PurgeDeadLetters::One { tenant: TENANT, letter: message }),
+        Command::PurgeDeadLetters(PurgeDeadLetters::Queue {
+            tenant: TENANT,
+            queue: "q",
+            group: None,
+        }),
+        Command::Tick(Tick { retention: vec![QueueId(300)] }),
+    ]
+}
+
+#[test]
+fn the_bytes_of_commands_are_fixed() {
+    let hex = |command: &Command<'_>| -> String {
+        command.encode().iter().map(|b| format!("{b:02x}")).collect()
+    };
+    let found: Vec<String> = samples().iter().map(hex).collect();
+    let golden: Vec<&str> = include_str!("../golden/commands-v1.hex").lines().collect();
+    assert_eq!(found, golden, "one line per command:\n{}", found.join("\n"));
+}
+
+#[test]
+fn commands_read_back_and_no_cut_of_them_does() {
+    for command in samples() {
+        let bytes = command.encode();
+        assert_eq!(Command::decode(&bytes).unwrap(), command);
+        for cut in 0..bytes.len() {
+            assert!(Command::decode(&bytes[..cut]).is_err(), "cut at {cut}: {command:?}");
+        }
+        let longer = [&bytes[..], b"\0"].concat();
+        assert!(Command::decode(&longer).is_err());
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_a_command_or_refused(
+        at in 0usize..19, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+    ) {
+        let mut bytes = samples()[at].encode();
+        let len = bytes.len();
+        bytes[position % len] = byte;
+        let _ = Command::decode(&bytes);
+    }
+}

@@ -1,0 +1,511 @@
+//! Random commands against a model that keeps messages in plain lists and asks every partition.
+//!
+//! The model shares no code with the rules and knows no tables. Beside it runs a twin: the same
+//! commands on a second store, each under a machine that remembers nothing.
+
+use crate::world::*;
+use crate::{Machine, MemoryStore};
+use proptest::prelude::*;
+use queen_core::command::*;
+use queen_core::options::QueueOptions;
+use queen_core::reply::*;
+use queen_core::{LeaseId, MessageId, Offset, PartitionId, Stamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+const PARTITIONS: [&str; 3] = ["a", "b", "c"];
+const GROUPS: [Option<&str>; 3] = [Some("g"), Some("h"), None];
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push { partition: usize, ids: Vec<Option<u8>> },
+    Pop { group: usize, named: Option<usize>, batch: u32, width: u32, auto: bool, new: bool },
+    Ack { group: usize, items: Vec<(usize, u8, u8, u8)> },
+    Extend { group: usize, partition: usize, seconds: u32 },
+    Return { group: usize, partition: usize },
+    Sleep(u64),
+    Tick,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let (g, p) = (0..GROUPS.len(), 0..PARTITIONS.len());
+    let ids = proptest::collection::vec(proptest::option::of(0u8..12), 1..5);
+    let named = proptest::option::weighted(0.25, p.clone());
+    let item = (p.clone(), 0u8..12, 0u8..8, 0u8..8);
+    let op = prop_oneof![
+        4 => (p.clone(), ids).prop_map(|(partition, ids)| Op::Push { partition, ids }),
+        6 => (g.clone(), named, 0u32..7, 1u32..4, proptest::bool::weighted(0.2), any::<bool>())
+            .prop_map(|(group, named, batch, width, auto, new)|
+                Op::Pop { group, named, batch, width, auto, new }),
+        6 => (g.clone(), proptest::collection::vec(item, 1..5))
+            .prop_map(|(group, items)| Op::Ack { group, items }),
+        1 => (g.clone(), p.clone(), 1u32..20)
+            .prop_map(|(group, partition, seconds)| Op::Extend { group, partition, seconds }),
+        1 => (g, p).prop_map(|(group, partition)| Op::Return { group, partition }),
+        3 => (0u64..6).prop_map(Op::Sleep),
+        1 => Just(Op::Tick),
+    ];
+    proptest::collection::vec(op, 1..80)
+}
+
+fn options() -> impl Strategy<Value = QueueOptions> {
+    let few = || prop_oneof![3 => Just(0i64), 1 => 1i64..6];
+    (few(), few(), 0i64..3, 0i64..20, any::<bool>(), few(), few()).prop_map(
+        |(delay, buffer, retries, window, letters, wait, keep)| QueueOptions {
+            delayed_processing: delay,
+            window_buffer: buffer,
+            retry_limit: retries,
+            dedup_window_seconds: window,
+            dead_letter_queue: letters,
+            dlq_after_max_retries: false,
+            max_wait_time_seconds: wait * 4,
+            retention_enabled: true,
+            retention_seconds: keep * 5,
+            ..QueueOptions::default()
+        },
+    )
+}
+
+struct Message {
+    stamp: u64,
+    id: String,
+}
+
+#[derive(Clone, Default)]
+struct Cursor {
+    next: usize,
+    delivered: usize,
+    attempts: u32,
+    failures: i64,
+    /// Lease, end, expiry.
+    lease: Option<(LeaseId, usize, u64)>,
+    last_lease: Option<LeaseId>,
+}
+
+#[derive(Default)]
+struct Partition {
+    id: Option<PartitionId>,
+    messages: Vec<Message>,
+    log_start: usize,
+}
+
+struct Group {
+    start: u64,
+    cursors: BTreeMap<usize, Cursor>,
+}
+
+struct Model {
+    options: QueueOptions,
+    partitions: Vec<Partition>,
+    groups: BTreeMap<usize, Group>,
+    letters: usize,
+}
+
+impl Model {
+    fn seconds(option: i64) -> u64 {
+        option as u64 * SECOND
+    }
+
+    /// Where a group without a cursor would start.
+    fn first(&self, start: u64, partition: usize) -> usize {
+        let p = &self.partitions[partition];
+        let from = p.messages.iter().position(|m| m.stamp >= start).unwrap_or(p.messages.len());
+        from.max(p.log_start)
+    }
+
+    fn cursor(&self, group: usize, partition: usize) -> Cursor {
+        let g = &self.groups[&group];
+        g.cursors.get(&partition).cloned().unwrap_or_else(|| {
+            let next = self.first(g.start, partition);
+            Cursor { next, delivered: next, ..Cursor::default() }
+        })
+    }
+
+    /// What may be delivered of a partition to a cursor now.
+    fn visible(&self, partition: usize, cursor: &Cursor, now: u64) -> Option<(usize, usize)> {
+        let p = &self.partitions[partition];
+        if cursor.lease.is_some_and(|(_, _, expires)| expires > now) {
+            return None;
+        }
+        let wait = Model::seconds(self.options.max_wait_time_seconds);
+        let alive = |m: &Message| wait == 0 || m.stamp >= now - wait;
+        let mut first = cursor.next.max(p.log_start);
+        while first < p.messages.len() && !alive(&p.messages[first]) {
+            first += 1;
+        }
+        let last = p.messages.last()?.stamp;
+        let buffer = Model::seconds(self.options.window_buffer);
+        if buffer > 0 && last + buffer > now {
+            return None;
+        }
+        let delay = Model::seconds(self.options.delayed_processing);
+        let ripe = p.messages[first..].iter().take_while(|m| m.stamp + delay <= now).count();
+        (ripe > 0).then_some((first, first + ripe))
+    }
+
+    fn push(&mut self, partition: usize, ids: &[Option<String>], pushed: &PushedGroup) {
+        let window = Model::seconds(self.options.dedup_window_seconds);
+        let now = pushed.stamp.0;
+        let p = &mut self.partitions[partition];
+        assert_eq!(*p.id.get_or_insert(pushed.partition), pushed.partition);
+        assert_eq!(pushed.first_offset.0 as usize, p.messages.len());
+        let mut expected = Vec::new();
+        for id in ids {
+            let next = p.messages.len();
+            let twin = id.as_ref().and_then(|id| {
+                let of_id = |m: &Message| m.id == *id && (m.stamp == now || m.stamp + window > now);
+                p.messages.iter().rposition(of_id)
+            });
+            if let Some(at) = twin {
+                let stamp = Stamp(p.messages[at].stamp);
+                expected.push(PushedItem::Duplicate { offset: Offset(at as u64), stamp });
+                continue;
+            }
+            let at = Offset(next as u64);
+            let minted = || MessageId::mint(pushed.stamp, pushed.partition, at).to_string();
+            p.messages.push(Message { stamp: now, id: id.clone().unwrap_or_else(minted) });
+            expected.push(PushedItem::Queued(at));
+        }
+        if expected.iter().all(|item| matches!(item, PushedItem::Queued(_))) {
+            expected.clear();
+        }
+        assert_eq!(pushed.items, expected);
+    }
+
+    fn pop(&mut self, group: usize, pop: &Pop<'_>, popped: &Popped, now: u64) {
+        let start = match pop.start {
+            GroupStart::New if GROUPS[group].is_some() => now,
+            _ => 0,
+        };
+        self.groups.entry(group).or_insert(Group { start, cursors: BTreeMap::new() });
+        let mut budget = pop.batch as usize;
+        let mut seen = BTreeSet::new();
+        assert_eq!(popped.lease.is_some(), !popped.claims.is_empty() && !pop.auto_ack);
+        for claim in &popped.claims {
+            let partition = PARTITIONS.iter().position(|p| **p == *claim.partition_name).unwrap();
+            assert!(seen.insert(partition), "a partition twice in one pop");
+            assert!(pop.partition.is_none_or(|name| name == &*claim.partition_name));
+            let mut cursor = self.cursor(group, partition);
+            let (first, end) = self.visible(partition, &cursor, now).expect("nothing is visible");
+            let end = end.min(first + budget);
+            assert_eq!((claim.first.0 as usize, claim.end.0 as usize), (first, end));
+            if first >= cursor.delivered {
+                cursor.attempts = 0;
+            }
+            assert_eq!(claim.attempt, cursor.attempts + 1);
+            budget -= end - first;
+            cursor.delivered = cursor.delivered.max(end);
+            if pop.auto_ack {
+                cursor.next = end;
+                cursor.failures = 0;
+                cursor.lease = None;
+                if end >= cursor.delivered {
+                    cursor.attempts = 0;
+                }
+            } else {
+                cursor.next = first;
+                cursor.attempts += 1;
+                let lease = popped.lease.unwrap();
+                let seconds = u64::from(pop.lease_seconds.unwrap());
+                cursor.lease = Some((lease, end, now + seconds * SECOND));
+                cursor.last_lease = Some(lease);
+            }
+            self.groups.get_mut(&group).unwrap().cursors.insert(partition, cursor);
+        }
+        let width = if pop.partition.is_some() { 1 } else { pop.partitions as usize };
+        assert!(seen.len() <= width);
+        if budget > 0 && seen.len() < width {
+            for (partition, name) in PARTITIONS.iter().enumerate() {
+                let asked = pop.partition.is_none_or(|wanted| wanted == *name);
+                if asked && !seen.contains(&partition) {
+                    let cursor = self.cursor(group, partition);
+                    let left = self.visible(partition, &cursor, now);
+                    assert_eq!(left, None, "partition {name} was left out");
+                }
+            }
+        }
+    }
+
+    /// The offset that an ack of this id means.
+    fn resolve(&self, partition: usize, cursor: &Cursor, id: &str) -> Option<usize> {
+        let messages = &self.partitions[partition].messages;
+        let all: Vec<usize> = (0..messages.len()).filter(|at| messages[*at].id == id).collect();
+        let ahead = all.iter().find(|at| **at >= cursor.next);
+        ahead.or(all.last()).copied()
+    }
+
+    fn ack(&mut self, group: usize, items: &[AckItem<'_>], now: u64) -> Vec<AckOutcome> {
+        let mut outcomes = vec![AckOutcome::default(); items.len()];
+        for partition in 0..PARTITIONS.len() {
+            let id = self.partitions[partition].id;
+            let mine: Vec<usize> =
+                (0..items.len()).filter(|i| id.is_some() && items[*i].partition == id).collect();
+            let known = self.groups.get(&group).and_then(|g| g.cursors.get(&partition)).cloned();
+            let Some(cursor) = known else {
+                mine.iter().for_each(|i| outcomes[*i].refusal = Some(AckRefusal::NoConsumer));
+                continue;
+            };
+            self.ack_partition(group, partition, cursor, &mine, items, now, &mut outcomes);
+        }
+        outcomes
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn ack_partition(
+        &mut self,
+        group: usize,
+        partition: usize,
+        mut cursor: Cursor,
+        mine: &[usize],
+        items: &[AckItem<'_>],
+        now: u64,
+        outcomes: &mut [AckOutcome],
+    ) {
+        let held = cursor.lease.filter(|(_, _, expires)| *expires > now);
+        let mut accepted: Vec<(usize, usize)> = Vec::new();
+        for &index in mine {
+            let item = &items[index];
+            let Some(at) = self.resolve(partition, &cursor, item.transaction_id) else {
+                outcomes[index].refusal = Some(AckRefusal::Unresolvable);
+                continue;
+            };
+            let holds = match item.lease {
+                LeaseClaim::None => true,
+                LeaseClaim::Id(id) => held.is_some_and(|(held, end, _)| held == id && at < end),
+                LeaseClaim::Foreign(_) => false,
+            };
+            match item.verdict {
+                Verdict::Completed if at < cursor.next => outcomes[index].noop = true,
+                _ if at < cursor.next => outcomes[index].refusal = Some(AckRefusal::Committed),
+                _ if !holds => outcomes[index].refusal = Some(AckRefusal::Lease),
+                _ => accepted.push((at, index)),
+            }
+        }
+        if accepted.is_empty() {
+            return;
+        }
+        let spent = cursor.failures >= self.options.retry_limit;
+        let of = |at: usize, verdict| {
+            accepted.iter().any(|(other, index)| *other == at && items[*index].verdict == verdict)
+        };
+        let (mut over, mut charged) = (false, false);
+        let offsets: BTreeSet<usize> = accepted.iter().map(|(at, _)| *at).collect();
+        let mut stopped = None;
+        let mut filed = BTreeSet::new();
+        for at in offsets {
+            let dead = of(at, Verdict::DeadLetter);
+            let failed = !dead && of(at, Verdict::Failed);
+            let retry = !dead && !failed && of(at, Verdict::Retry);
+            over |= dead || failed || retry;
+            charged |= failed && !spent;
+            if stopped.is_none() {
+                if (failed && !spent) || retry {
+                    stopped = Some(at);
+                    cursor.next = at;
+                } else {
+                    cursor.next = at + 1;
+                    if (dead || failed) && self.options.dead_letters() {
+                        filed.insert(at);
+                    }
+                }
+            }
+        }
+        self.letters += filed.len();
+        cursor.failures += i64::from(charged);
+        if cursor.next >= held.map_or(cursor.delivered, |(_, end, _)| end) {
+            over = true;
+            cursor.failures = 0;
+        }
+        if cursor.next >= cursor.delivered {
+            cursor.delivered = cursor.next;
+            cursor.attempts = 0;
+        }
+        if over {
+            cursor.lease = None;
+        }
+        for (at, index) in accepted {
+            outcomes[index].lease_released = over && held.is_some();
+            outcomes[index].dead_lettered = filed.contains(&at);
+        }
+        self.groups.get_mut(&group).unwrap().cursors.insert(partition, cursor);
+    }
+
+    fn tick(&mut self, now: u64) {
+        let before = |option: i64| match option {
+            0 => 0,
+            option => now - Model::seconds(option),
+        };
+        let cutoff =
+            before(self.options.retention_seconds).max(before(self.options.max_wait_time_seconds));
+        for partition in &mut self.partitions {
+            let kept = partition.messages.iter().position(|m| m.stamp >= cutoff);
+            let kept = kept.unwrap_or(partition.messages.len());
+            partition.log_start = partition.log_start.max(kept);
+        }
+    }
+}
+
+/// The world under test, the model, and the twin.
+struct Trial {
+    world: World,
+    model: Model,
+    twin: MemoryStore,
+}
+
+impl Trial {
+    fn new(options: QueueOptions) -> Trial {
+        let mut world = World::new();
+        world.configure("q", |known| *known = options.clone());
+        let twin = world.store.clone();
+        let partitions = PARTITIONS.iter().map(|_| Partition::default()).collect();
+        let model = Model { options, partitions, groups: BTreeMap::new(), letters: 0 };
+        Trial { world, model, twin }
+    }
+
+    fn apply(&mut self, command: Command<'_>) -> Reply {
+        let reply = self.world.apply(&command);
+        let stamp = Stamp(self.world.now);
+        let mut events = Vec::new();
+        let twin = Machine::new().apply(&command, stamp, &mut self.twin, &mut events).unwrap();
+        assert_eq!(reply, twin, "a machine's memory changes an outcome");
+        assert_eq!(self.world.events, events);
+        reply
+    }
+
+    fn run(&mut self, op: &Op) {
+        match op {
+            Op::Push { partition, ids } => self.push(*partition, ids),
+            Op::Pop { .. } => self.pop(op),
+            Op::Ack { group, items } => self.ack(*group, items),
+            Op::Extend { group, partition, seconds } => {
+                self.touch_lease(*group, *partition, Some(*seconds));
+            }
+            Op::Return { group, partition } => self.touch_lease(*group, *partition, None),
+            Op::Sleep(seconds) => self.world.sleep(*seconds),
+            Op::Tick => {
+                let queue = self.world.queue_id("q");
+                self.apply(Command::Tick(Tick { retention: vec![queue] }));
+                self.model.tick(self.world.now);
+            }
+        }
+        assert_eq!(self.world.letters("q").len(), self.model.letters);
+    }
+
+    fn push(&mut self, partition: usize, ids: &[Option<u8>]) {
+        let ids: Vec<_> = ids.iter().map(|id| id.map(|id| format!("id-{id}"))).collect();
+        let items: Vec<_> = ids.iter().map(|id| (id.as_deref(), "{}")).collect();
+        let (bytes, text_bytes) = frames(&items);
+        let group = PushGroup {
+            queue: "q",
+            partition: PARTITIONS[partition],
+            count: items.len() as u32,
+            has_transaction_ids: ids.iter().any(Option::is_some),
+            text_bytes,
+            frames: &bytes,
+        };
+        let push = Push { tenant: TENANT, groups: vec![group] };
+        let Reply::Push(groups) = self.apply(Command::Push(push)) else { panic!() };
+        self.model.push(partition, &ids, &groups[0]);
+    }
+
+    fn pop(&mut self, op: &Op) {
+        let Op::Pop { group, named, batch, width, auto, new } = *op else { return };
+        let pop = Pop {
+            partition: named.map(|p| PARTITIONS[p]),
+            partitions: width,
+            auto_ack: auto,
+            lease_seconds: Some(7),
+            start: if new { GroupStart::New } else { GroupStart::All },
+            ..pop("q", GROUPS[group], batch)
+        };
+        let Reply::Pop(popped) = self.apply(Command::Pop(pop.clone())) else { panic!() };
+        self.model.pop(group, &pop, &popped, self.world.now);
+    }
+
+    /// Items are (partition, offset near the cursor, verdict, lease).
+    fn ack(&mut self, group: usize, items: &[(usize, u8, u8, u8)]) {
+        let mut texts = Vec::new();
+        for &(partition, near, verdict, lease) in items {
+            let p = &self.model.partitions[partition];
+            let Some(id) = p.id else { continue };
+            let cursor = match self.model.groups.get(&group) {
+                Some(group) => match group.cursors.get(&partition) {
+                    Some(cursor) => cursor.clone(),
+                    // The group may have looked there and been given nothing: not the model's matter.
+                    None => continue,
+                },
+                None => Cursor::default(),
+            };
+            let at = (cursor.next + usize::from(near)).saturating_sub(3);
+            let text = p.messages.get(at).map_or("unknown".to_owned(), |m| m.id.clone());
+            let lease = match (lease, cursor.last_lease) {
+                (0..=1, _) | (_, None) => None,
+                (2, _) => Some(LeaseId([lease; 16])),
+                (_, last) => last,
+            };
+            let verdict = match verdict {
+                0..=3 => Verdict::Completed,
+                4..=5 => Verdict::Failed,
+                6 => Verdict::Retry,
+                _ => Verdict::DeadLetter,
+            };
+            texts.push((text, id, verdict, lease));
+        }
+        let items: Vec<_> = texts
+            .iter()
+            .map(|(text, id, verdict, lease)| AckItem {
+                transaction_id: text,
+                partition: Some(*id),
+                verdict: *verdict,
+                lease: lease.map_or(LeaseClaim::None, LeaseClaim::Id),
+                error: None,
+            })
+            .collect();
+        let ack = Ack { tenant: TENANT, group: GROUPS[group], items: items.clone() };
+        let Reply::Ack(outcomes) = self.apply(Command::Ack(ack)) else { panic!() };
+        let expected = self.model.ack(group, &items, self.world.now);
+        assert_eq!(outcomes, expected, "{items:?}");
+    }
+
+    /// Extends the lease of a cursor, or gives it back.
+    fn touch_lease(&mut self, group: usize, partition: usize, seconds: Option<u32>) {
+        let known = self.model.groups.get(&group).and_then(|g| g.cursors.get(&partition));
+        let Some(lease) = known.and_then(|cursor| cursor.last_lease) else { return };
+        let command = match seconds {
+            Some(seconds) => Command::ExtendLease(ExtendLease { tenant: TENANT, lease, seconds }),
+            None => Command::ReturnLease(ReturnLease { tenant: TENANT, lease }),
+        };
+        let Reply::Lease(reply) = self.apply(command) else { panic!() };
+        let (now, mut claims) = (self.world.now, 0);
+        for cursor in self.model.groups.get_mut(&group).unwrap().cursors.values_mut() {
+            let Some((id, end, expires)) = cursor.lease else { continue };
+            if id == lease && expires > now {
+                claims += 1;
+                match seconds {
+                    Some(seconds) => {
+                        let wanted = now + u64::from(seconds) * SECOND;
+                        cursor.lease = Some((id, end, expires.max(wanted)));
+                        assert_eq!(reply.expires_at.0, expires.max(wanted));
+                    }
+                    None => {
+                        cursor.lease = None;
+                        cursor.attempts -= 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(reply.claims, claims);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_commands_do_what_the_model_does(options in options(), ops in ops()) {
+        let mut trial = Trial::new(options);
+        for op in &ops {
+            trial.run(op);
+        }
+        prop_assert!(trial.world.store == trial.twin, "two stores differ");
+    }
+}
