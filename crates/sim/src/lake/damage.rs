@@ -1,0 +1,224 @@
+//! Nine kinds of damage, to prove that the checker sees each.
+//!
+//! Owns: doing the damage as a careful liar would: hashes, lengths, sums and the chain of manifests
+//! are made to agree again wherever the damage itself is not about them. Leaves to others: finding
+//! it.
+
+use super::fault::Kind;
+use super::files::Files;
+use super::name::{self, Name};
+use super::window::sha256;
+use crate::chance::Chance;
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::io::{Read, Write};
+
+/// A kind of damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A data object is gone.
+    ObjectRemoved,
+    /// A byte of a data object is another.
+    ByteFlipped,
+    /// A data object lacks a line.
+    LineRemoved,
+    /// A data object has a line twice.
+    LineDuplicated,
+    /// A line has another payload.
+    PayloadChanged,
+    /// Two lines stand in each other's place.
+    LinesSwapped,
+    /// A manifest is gone.
+    ManifestRemoved,
+    /// A manifest says another number of records.
+    CountChanged,
+    /// There is one more data object.
+    ObjectAdded,
+}
+
+impl Damage {
+    /// All kinds.
+    pub const ALL: [Damage; 9] = [
+        Damage::ObjectRemoved,
+        Damage::ByteFlipped,
+        Damage::LineRemoved,
+        Damage::LineDuplicated,
+        Damage::PayloadChanged,
+        Damage::LinesSwapped,
+        Damage::ManifestRemoved,
+        Damage::CountChanged,
+        Damage::ObjectAdded,
+    ];
+
+    /// The fault that a check of the damaged lake must name.
+    pub fn found_as(self) -> Kind {
+        match self {
+            Damage::ObjectRemoved => Kind::ObjectMissing,
+            Damage::ByteFlipped => Kind::ObjectHash,
+            Damage::LineRemoved => Kind::RecordLost,
+            Damage::LineDuplicated => Kind::RecordDuplicated,
+            Damage::PayloadChanged => Kind::PayloadDiffers,
+            Damage::LinesSwapped => Kind::LinesUnsorted,
+            Damage::ManifestRemoved => Kind::ManifestMissing,
+            Damage::CountChanged => Kind::ManifestCount,
+            Damage::ObjectAdded => Kind::ObjectStranger,
+        }
+    }
+
+    /// A copy of the lake with this damage at a place drawn by chance. The lake must be good and
+    /// have an object of at least two lines.
+    pub fn done_to(
+        self,
+        files: &Files,
+        prefix: &str,
+        chance: &mut Chance,
+    ) -> anyhow::Result<Files> {
+        let mut out = files.clone();
+        let (data, manifests) = keys(files, prefix);
+        let object = chance.pick(&data).context("no data object to damage")?;
+        let manifest = chance.pick(&manifests).context("no manifest to damage")?;
+        match self {
+            Damage::ObjectRemoved => drop(out.0.remove(object)),
+            Damage::ManifestRemoved => drop(out.0.remove(manifest)),
+            Damage::ByteFlipped => {
+                let bytes = out.0.get_mut(object).context("object")?;
+                let at = chance.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << chance.below(8);
+            }
+            Damage::ObjectAdded => {
+                let copy = out.0.get(object).cloned().unwrap_or_default();
+                out.0.insert(object.replace(".jsonl", "0.jsonl"), copy);
+            }
+            Damage::CountChanged => {
+                edit_manifest(&mut out, manifest, |m| {
+                    m["records"] = (m["records"].as_u64().unwrap_or_default() + 1).into();
+                })?;
+                rechain(&mut out, prefix)?;
+            }
+            _ => {
+                let wide: Vec<_> = data.iter().filter(|key| lines_of(files, key) > 1).collect();
+                let object = chance.pick(&wide).context("no object of two lines to damage")?;
+                self.edit_lines(&mut out, object, chance)?;
+                rechain(&mut out, prefix)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Damages the lines of an object and makes its manifest agree with the result.
+    fn edit_lines(self, files: &mut Files, key: &str, chance: &mut Chance) -> anyhow::Result<()> {
+        let object = files.0.get(key).context("object")?;
+        let mut lines = expanded(key, object)?;
+        let at = chance.below(lines.len() as u64) as usize;
+        match self {
+            Damage::LineRemoved => drop(lines.remove(at)),
+            Damage::LineDuplicated => lines.insert(at, lines[at].clone()),
+            Damage::LinesSwapped => {
+                let other = (at + 1) % lines.len();
+                lines.swap(at, other);
+            }
+            Damage::PayloadChanged => {
+                let text = String::from_utf8(lines[at].clone())?;
+                let (head, _) = text.split_once("\"payload\":").context("no payload")?;
+                lines[at] = format!("{head}\"payload\":{{\"changed\":true}}}}").into_bytes();
+            }
+            other => bail!("{other:?} is no damage to lines"),
+        }
+        let count = lines.len() as u64;
+        let bytes = packed(key, &lines)?;
+        let (length, hash) = (bytes.len() as u64, sha256(&bytes));
+        files.0.insert(key.to_owned(), bytes);
+        let of = |manifest: &Value| {
+            let objects = manifest["objects"].as_array();
+            objects.and_then(|list| list.iter().position(|o| o["key"] == *key))
+        };
+        let manifest = files.0.iter().find(|(_, bytes)| {
+            serde_json::from_slice(bytes).is_ok_and(|value: Value| of(&value).is_some())
+        });
+        let manifest = manifest.map(|(key, _)| key.clone()).context("no manifest names it")?;
+        edit_manifest(files, &manifest, |m| {
+            let Some(index) = of(m) else { return };
+            let entry = &mut m["objects"][index];
+            entry["bytes"] = length.into();
+            entry["records"] = count.into();
+            entry["sha256"] = hash.into();
+            for field in ["bytes", "records"] {
+                let objects = m["objects"].as_array().into_iter().flatten();
+                let sum: u64 = objects.filter_map(|o| o[field].as_u64()).sum();
+                m[field] = sum.into();
+            }
+        })
+    }
+}
+
+/// Keys of data objects and of manifests.
+fn keys(files: &Files, prefix: &str) -> (Vec<String>, Vec<String>) {
+    let mut keys = (Vec::new(), Vec::new());
+    for key in files.0.keys() {
+        match name::parse(prefix, key) {
+            Ok(Name::Data(_)) => keys.0.push(key.clone()),
+            Ok(Name::Manifest(..)) => keys.1.push(key.clone()),
+            _ => {}
+        }
+    }
+    keys
+}
+
+fn edit_manifest(
+    files: &mut Files,
+    key: &str,
+    edit: impl FnOnce(&mut Value),
+) -> anyhow::Result<()> {
+    let bytes = files.0.get_mut(key).context("manifest")?;
+    let mut manifest: Value = serde_json::from_slice(bytes)?;
+    edit(&mut manifest);
+    *bytes = serde_json::to_vec(&manifest)?;
+    Ok(())
+}
+
+/// Makes every `prev` the hash of the manifest before, in order.
+fn rechain(files: &mut Files, prefix: &str) -> anyhow::Result<()> {
+    let (_, manifests) = keys(files, prefix);
+    let mut before: Option<(String, String)> = None;
+    for key in manifests {
+        let folder = key.rsplit_once('/').map(|(folder, _)| folder.to_owned()).unwrap_or_default();
+        if let Some((_, hash)) = before.filter(|(last, _)| *last == folder) {
+            edit_manifest(files, &key, |m| m["prev"] = hash.into())?;
+        }
+        before = Some((folder, sha256(&files.0[&key])));
+    }
+    Ok(())
+}
+
+fn lines_of(files: &Files, key: &str) -> usize {
+    let lines = files.0.get(key).and_then(|object| expanded(key, object).ok());
+    lines.map(|lines| lines.len()).unwrap_or_default()
+}
+
+fn expanded(key: &str, object: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut text = Vec::new();
+    match key.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("zst") => text = zstd::stream::decode_all(object)?,
+        Some("gz") => drop(flate2::read::GzDecoder::new(object).read_to_end(&mut text)?),
+        _ => text.extend_from_slice(object),
+    }
+    let body = text.strip_suffix(b"\n").context("no line")?;
+    Ok(body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
+}
+
+fn packed(key: &str, lines: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for line in lines {
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
+    match key.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("zst") => Ok(zstd::stream::encode_all(&text[..], 3)?),
+        Some("gz") => {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+            out.write_all(&text)?;
+            Ok(out.finish()?)
+        }
+        _ => Ok(text),
+    }
+}

@@ -1,0 +1,168 @@
+//! Names of objects in the bucket, read back into their parts.
+//!
+//! Owns: this checker's own reading of the key layout of the specification. Leaves to others:
+//! whether the parts agree with a manifest (`window`).
+
+/// What a key of the bucket names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A file of records.
+    Data(DataName),
+    /// A manifest: tenant, queue, window number.
+    Manifest(String, String, u64),
+    /// Another sidecar of a window or of an hour: tenant, queue, the rest of the key.
+    Sidecar(String, String, String),
+}
+
+/// The parts of a data object's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataName {
+    /// Tenant id as text.
+    pub tenant: String,
+    /// Queue name, unescaped.
+    pub queue: String,
+    /// `YYYY-MM-DD`.
+    pub day: String,
+    /// `HH`; `None` when folders are days.
+    pub hour: Option<String>,
+    /// Window number.
+    pub k: u64,
+    /// First stamp of the window, microseconds.
+    pub t_start: u64,
+    /// The stamp after the last of the window, microseconds.
+    pub t_end: u64,
+    /// In the per-partition layout: partition, first offset, last offset.
+    pub partition: Option<(String, u64, u64)>,
+    /// `jsonl.zst`, `jsonl.gz` or `jsonl`.
+    pub extension: String,
+}
+
+/// Reads a key below `prefix`; the error says what does not fit the layout.
+pub fn parse(prefix: &str, key: &str) -> Result<Name, String> {
+    let rest = key.strip_prefix(prefix).and_then(|r| r.strip_prefix('/'));
+    let rest = rest.ok_or_else(|| format!("is not below the prefix {prefix:?}"))?;
+    let (sidecar, rest) = match rest.strip_prefix("_queen/") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let parts: Vec<&str> = rest.split('/').collect();
+    let [tenant, queue, tail @ ..] = parts.as_slice() else {
+        return Err("has fewer folders than tenant and queue".to_owned());
+    };
+    let tenant = unescape(tenant.strip_prefix("tenant=").ok_or("has no tenant= folder")?)?;
+    let queue = unescape(queue.strip_prefix("queue=").ok_or("has no queue= folder")?)?;
+    if !sidecar {
+        return data(tenant, queue, tail).map(Name::Data);
+    }
+    match tail {
+        ["windows", file] => match file.strip_suffix(".json").map(|k| number(k, 10)) {
+            Some(Ok(k)) => Ok(Name::Manifest(tenant, queue, k)),
+            _ => Ok(Name::Sidecar(tenant, queue, tail.join("/"))),
+        },
+        _ => Ok(Name::Sidecar(tenant, queue, tail.join("/"))),
+    }
+}
+
+fn data(tenant: String, queue: String, tail: &[&str]) -> Result<DataName, String> {
+    let (day, hour, file) = match tail {
+        [day, hour, file] => (day, Some(hour), file),
+        [day, file] => (day, None, file),
+        _ => return Err("is not dt=…/hour=…/file".to_owned()),
+    };
+    let day = day.strip_prefix("dt=").ok_or("has no dt= folder")?.to_owned();
+    let hour = match hour {
+        Some(hour) => Some(hour.strip_prefix("hour=").ok_or("has no hour= folder")?.to_owned()),
+        None => None,
+    };
+    let body = file.strip_prefix("w-").ok_or("is no window file (w-…)")?;
+    let (numbers, extension) = body.split_once(".jsonl").ok_or("is no .jsonl file")?;
+    let extension = format!("jsonl{extension}");
+    if !["jsonl", "jsonl.zst", "jsonl.gz"].contains(&extension.as_str()) {
+        return Err(format!("has the unknown extension {extension:?}"));
+    }
+    let parts: Vec<&str> = numbers.splitn(4, '-').collect();
+    let [k, t_start, t_end, rest @ ..] = parts.as_slice() else {
+        return Err("is not w-k-tStart-tEnd".to_owned());
+    };
+    let partition = match rest {
+        [] => None,
+        [rest] => {
+            let named = rest.strip_prefix("p-").ok_or("has something after tEnd")?;
+            let mut ends = named.rsplitn(3, '-');
+            let last = number(ends.next().unwrap_or_default(), 12)?;
+            let first = number(ends.next().unwrap_or_default(), 12)?;
+            Some((unescape(ends.next().unwrap_or_default())?, first, last))
+        }
+        _ => return Err("has something after tEnd".to_owned()),
+    };
+    let (k, t_start, t_end) = (number(k, 10)?, number(t_start, 16)?, number(t_end, 16)?);
+    Ok(DataName { tenant, queue, day, hour, k, t_start, t_end, partition, extension })
+}
+
+/// A zero-padded number of at least `width` digits.
+fn number(text: &str, width: usize) -> Result<u64, String> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit());
+    let padded = text.len() == width || (text.len() > width && !text.starts_with('0'));
+    match text.parse() {
+        Ok(value) if plain && padded => Ok(value),
+        _ => Err(format!("has {text:?} where a number of {width} digits belongs")),
+    }
+}
+
+/// Undoes the escaping of names: `A-Z a-z 0-9 . _ -` stand for themselves, every other byte is
+/// `%XX` in upper case. Anything else is no escaped name.
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            out.push(byte);
+            continue;
+        }
+        let hex = [bytes.next().unwrap_or(b'?'), bytes.next().unwrap_or(b'?')];
+        let digit = |b: u8| match b {
+            b'0'..=b'9' => Some(b - b'0'),
+            b'A'..=b'F' => Some(b - b'A' + 10),
+            _ => None,
+        };
+        match (byte, digit(hex[0]), digit(hex[1])) {
+            (b'%', Some(high), Some(low)) => out.push(high << 4 | low),
+            _ => return Err(format!("has {text:?}, which is no escaped name")),
+        }
+    }
+    String::from_utf8(out).map_err(|_| format!("has {text:?}, which is no UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_seed_are_read() {
+        let tenant = "00000000-0000-0000-0000-000000000001";
+        let data = format!(
+            "queen/tenant={tenant}/queue=a%2Fb/dt=2026-10-24/hour=10/\
+             w-0000000001-1792836000000000-1792837437745538.jsonl.zst"
+        );
+        let Ok(Name::Data(name)) = parse("queen", &data) else { panic!("{data}") };
+        assert_eq!((name.tenant.as_str(), name.queue.as_str(), name.k), (tenant, "a/b", 1));
+        assert_eq!((name.t_start, name.t_end), (1792836000000000, 1792837437745538));
+        assert_eq!((name.day.as_str(), name.hour.as_deref()), ("2026-10-24", Some("10")));
+        let manifest = format!("queen/_queen/tenant={tenant}/queue=orders/windows/0000000001.json");
+        let want = Name::Manifest(tenant.to_owned(), "orders".to_owned(), 1);
+        assert_eq!(parse("queen", &manifest), Ok(want));
+    }
+
+    #[test]
+    fn a_key_outside_the_layout_is_refused() {
+        for key in [
+            "queen/x",
+            "other/tenant=a/queue=b/dt=2026-10-24/hour=10/w-0000000001-1792836000000000-1792837437745538.jsonl",
+            "queen/tenant=a/queue=b/dt=2026-10-24/hour=10/w-1-1792836000000000-1792837437745538.jsonl",
+            "queen/tenant=a/queue=b/dt=2026-10-24/hour=10/w-0000000001-1792836000000000-1792837437745538.csv",
+            "queen/tenant=a/queue=b%2f/dt=2026-10-24/hour=10/w-0000000001-1792836000000000-1792837437745538.jsonl",
+        ] {
+            assert!(parse("queen", key).is_err(), "{key}");
+        }
+    }
+}
