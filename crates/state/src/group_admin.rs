@@ -71,7 +71,8 @@ fn seek_queue<S: Storage>(
         scanned,
     };
     step.put(&group_key, &row);
-    step.events.push(Event::Ready { queue, group: row.id });
+    // Whoever waits knows the group by its old id: everybody looks again.
+    step.events.push(Event::QueueChanged { queue });
     Ok(Reply::Seek(Some(partitions)))
 }
 
@@ -116,6 +117,7 @@ pub(crate) fn delete<S: Storage>(
         cursors += count_prefix(&*step.store, Table::Cursor, &row.id.0.to_be_bytes())?;
         step.store.delete(Table::Group, &group_key);
         gone::group(step, row.id)?;
+        step.events.push(Event::QueueChanged { queue });
     }
     Ok(Reply::GroupDeleted(cursors))
 }

@@ -3,6 +3,10 @@
 //! Owns: look-ups for the broker's answers, and when a waiting pop is worth a try. Leaves to others:
 //! reading payloads (the places say where, outside any lock), listings (`queue_read` and the like).
 
+pub mod backlog;
+pub mod changed;
+pub mod list;
+
 pub use crate::group::{position as group_position, registered as group_registered};
 pub use crate::step::{partition_named, partition_with_id, queue_named, queue_with_id};
 pub use crate::timeline::{
