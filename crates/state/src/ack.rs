@@ -10,16 +10,16 @@
 use crate::dead_letter::{self, Failed};
 use crate::group;
 use crate::lease;
-use crate::step::{Partition, Step, partition_with_id};
+use crate::step::{Partition, Queue, Step, partition_with_id};
 use crate::tables::StorageError;
 use crate::transaction::Resolver;
 use crate::{Reading, Storage};
 use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
-use queen_core::options::QueueOptions;
 use queen_core::reply::{AckOutcome, AckRefusal, Reply};
 use queen_core::row::{CursorRow, GroupRow, HeldLease, key};
 use queen_core::{Offset, PartitionId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Settles the items of a call.
 pub(crate) fn apply<S: Storage>(
@@ -44,7 +44,7 @@ pub(crate) fn apply<S: Storage>(
 /// A partition whose items are settled, and for whom.
 struct Target {
     partition: Partition,
-    options: QueueOptions,
+    queue: Arc<Queue>,
     group: GroupRow,
     cursor: CursorRow,
 }
@@ -69,7 +69,7 @@ fn target<S: Storage>(
     let Some(cursor) = group::cursor(&*step.store, group.id, id)? else {
         return Ok(Err(AckRefusal::NoConsumer));
     };
-    Ok(Ok(Target { partition, options: queue.row.options.clone(), group, cursor }))
+    Ok(Ok(Target { partition, queue, group, cursor }))
 }
 
 /// Settles all items of a call that are of one partition.
@@ -181,8 +181,8 @@ impl<'a> Settlement<'a> {
                 _ => drop(verdicts.insert(offset, (verdict, error))),
             }
         }
-        let spent = i64::from(target.cursor.failures) >= target.options.retry_limit;
-        let files = target.options.dead_letters();
+        let spent = i64::from(target.cursor.failures) >= target.queue.row.options.retry_limit;
+        let files = target.queue.row.options.dead_letters();
         let mut settlement = Settlement {
             next: target.cursor.next,
             letters: BTreeMap::new(),

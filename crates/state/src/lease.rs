@@ -38,6 +38,8 @@ impl<S: Storage> Step<'_, S> {
         let expiry = key::lease_expiry(lease.expires, group, partition);
         self.store.insert(Table::LeaseExpiry, &expiry, &[]);
         cursor.lease = Some(lease);
+        // What is extended may be the first to end, and what is new may end before all others.
+        self.memo.no_lease_ends_before = self.memo.no_lease_ends_before.min(lease.expires);
     }
 
     /// Takes a cursor's lease away, live or not; the caller stores the cursor, and puts the
@@ -74,8 +76,18 @@ pub(crate) fn sweep<S: Storage>(
     step: &mut Step<'_, S>,
     limit: usize,
 ) -> Result<bool, StorageError> {
-    let end = key::lease_expiry(Stamp(step.stamp.0 + 1), GroupId(0), PartitionId(0));
-    let due = step.store.scan(Table::LeaseExpiry, &[], &end, limit)?;
+    if step.stamp < step.memo.no_lease_ends_before {
+        return Ok(false);
+    }
+    let (from, end) = (key::lease_expiry(Stamp::ZERO, GroupId(0), PartitionId(0)), [u8::MAX; 21]);
+    let mut due = step.store.scan(Table::LeaseExpiry, &from, &end, limit + 1)?;
+    let mut ends = Vec::with_capacity(due.len());
+    for (expiry_key, _) in &due {
+        ends.push(parts(Table::LeaseExpiry, expiry_key, key::lease_expiry_parts(expiry_key))?.0);
+    }
+    due.truncate(ends.iter().take(limit).filter(|at| **at <= step.stamp).count());
+    step.memo.no_lease_ends_before = ends.get(due.len()).copied().unwrap_or(Stamp::MAX);
+    let more = ends.get(due.len()).is_some_and(|at| *at <= step.stamp);
     for (expiry_key, _) in &due {
         let found = key::lease_expiry_parts(expiry_key);
         let (_, group, partition) = parts(Table::LeaseExpiry, expiry_key, found)?;
@@ -86,7 +98,7 @@ pub(crate) fn sweep<S: Storage>(
             _ => step.store.delete(Table::LeaseExpiry, expiry_key),
         }
     }
-    Ok(due.len() == limit)
+    Ok(more)
 }
 
 /// The claims of a lease that are live.

@@ -31,6 +31,12 @@ struct Committed {
     k: u64,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Confirmed {
+    t_end: u64,
+}
+
 /// Brings the pin up to date after the KV row at `row_key` changed; `before` is what it held.
 pub(crate) fn key_changed<S: TablesMut>(
     row_key: &[u8],
@@ -65,6 +71,34 @@ pub(crate) fn key_changed<S: TablesMut>(
         store.put(Table::Pin, &row::key(queue, sink), &pin.encode());
     }
     Ok(())
+}
+
+/// The stamp up to which a sink has committed a queue; `None` before its first commit.
+pub(crate) fn confirmed<S: Tables>(
+    tenant: TenantId,
+    sink: &str,
+    queue: &str,
+    stamp: Stamp,
+    tables: &S,
+) -> Result<Option<Stamp>, StorageError> {
+    let document = format!("s3:{sink}:{}:committed", encoded(queue));
+    let key = kv_row::key(tenant, SINK_NAMESPACE, &document);
+    let row = tables.get(Table::Kv, &key)?.map(|bytes| KvValue::decode(&bytes)).transpose()?;
+    let live = row.filter(|row| row.expires > stamp);
+    Ok(live.as_ref().and_then(read::<Confirmed>).map(|committed| Stamp(committed.t_end)))
+}
+
+/// A queue's name as the sink's keys spell it: every byte but `A-Z a-z 0-9 . _ -` as `%XX`.
+fn encoded(queue: &str) -> String {
+    let mut out = String::with_capacity(queue.len());
+    for byte in queue.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }
 
 /// Splits `s3:<sink>:<queue>:<word>`, word `intent` or `committed`, into sink, all before the word, word.

@@ -119,7 +119,8 @@ fn claim_any<S: Storage>(
     step: &mut Step<'_, S>,
     claiming: &mut Claiming,
 ) -> Result<(), StorageError> {
-    let mut waiting = Waiting::new(claiming, step.stamp);
+    let last = step.memo.newest.last_append(claiming.queue.id);
+    let mut waiting = Waiting::new(claiming, step.stamp, last);
     let mut looks = 0;
     while claiming.wants_more() && looks < LOOKS {
         looks += 1;
@@ -261,15 +262,21 @@ struct Source {
 }
 
 impl Waiting {
-    fn new(claiming: &Claiming, now: Stamp) -> Waiting {
+    /// `last` is the stamp of the queue's last append: with nothing after `scanned` there is no need
+    /// to look at `Tail`.
+    fn new(claiming: &Claiming, now: Stamp, last: Option<Stamp>) -> Waiting {
         let (queue, group) = (&claiming.queue, &claiming.group);
         let quiet = now.minus_seconds(queue.row.options.window_buffer.max(0) as u64);
-        let tail = |after: Stamp| key::tail(queue.id, Stamp(after.0 + 1), PartitionId(0)).to_vec();
+        let tail = |after: Stamp| {
+            key::tail(queue.id, Stamp(after.0.saturating_add(1)), PartitionId(0)).to_vec()
+        };
         let ready = |at: Stamp| key::ready(group.id, at, PartitionId(0)).to_vec();
-        Waiting {
+        let mut waiting = Waiting {
             ready: Source::new(Table::Ready, ready(Stamp::ZERO), ready(Stamp(now.0 + 1))),
             tail: Source::new(Table::Tail, tail(group.scanned), tail(quiet)),
-        }
+        };
+        waiting.tail.done |= last.is_some_and(|last| last <= group.scanned);
+        waiting
     }
 
     fn next<S: Storage>(

@@ -9,7 +9,7 @@
 use crate::Storage;
 use crate::step::{Partition, Queue, Step};
 use crate::tables::StorageError;
-use crate::transaction::{self, Known};
+use crate::transaction::{self, Found, Known, New};
 use queen_core::command::{Push, PushGroup};
 use queen_core::frame::{BadFrame, Frame, Frames};
 use queen_core::options::QueueOptions;
@@ -130,7 +130,7 @@ fn deduplicate<S: Storage>(
     let mut outcomes = Vec::with_capacity(items.len());
     let mut seen: HashMap<Cow<'_, str>, Offset> = HashMap::with_capacity(items.len());
     let mut known = Known::new(partition);
-    let mut added = Vec::with_capacity(items.len());
+    let mut added: Vec<New> = Vec::with_capacity(items.len());
     let mut next = partition.row.next;
     for item in items {
         if let Some(id) = crate::run::own_id(&item.frame) {
@@ -139,18 +139,21 @@ fn deduplicate<S: Storage>(
                 continue;
             }
             let hash = queen_core::row::transaction::hash(&id);
-            if let Some(place) = known.duplicate(step, hash, &id, window)? {
-                let (offset, stamp) = (place.offset, place.stamp);
-                outcomes.push(PushedItem::Duplicate { offset, stamp });
-                continue;
-            }
+            let others = match known.look_up(step, hash, &id, window)? {
+                Found::Duplicate(place) => {
+                    let (offset, stamp) = (place.offset, place.stamp);
+                    outcomes.push(PushedItem::Duplicate { offset, stamp });
+                    continue;
+                }
+                Found::Others(others) => others,
+            };
             seen.insert(id, next);
-            added.push((hash, next));
+            added.push(New { hash, offset: next, others });
         }
         outcomes.push(PushedItem::Queued(next));
         next = next.plus(1);
     }
-    transaction::remember(step, partition.row.id, window, &added)?;
+    transaction::remember(step, partition.row.id, window, added)?;
     Ok((outcomes, (next.0 - partition.row.next.0) as usize))
 }
 

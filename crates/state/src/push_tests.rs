@@ -129,6 +129,26 @@ fn ids_with_one_hash_are_told_apart_by_the_log() {
 }
 
 #[test]
+fn new_ids_of_one_push_that_collide_keep_each_others_places() {
+    use crate::transaction::{New, remember};
+    use queen_core::row::{TransactionIdRow, key};
+    let mut world = World::new();
+    let partition = world.push("q", "p", 2).partition;
+    let new = |offset| {
+        let others = TransactionIdRow::default();
+        New { hash: 7, offset: queen_core::Offset(offset), others }
+    };
+    let stamp = Stamp(world.now);
+    world.machine.with_step(stamp, &mut world.store, &mut Vec::new(), |step| {
+        remember(step, partition, 10, vec![new(0), new(1)]).unwrap();
+    });
+    let row_key = key::transaction_id(partition, 7);
+    let row = crate::step::get::<TransactionIdRow>(&world.store, &row_key).unwrap().unwrap();
+    let offsets: Vec<_> = row.0.iter().map(|place| place.offset.0).collect();
+    assert_eq!(offsets, [0, 1]);
+}
+
+#[test]
 fn the_text_of_a_minted_id_is_known_as_a_transaction_id() {
     let mut world = World::new();
     let pushed = world.push("q", "p", 2);

@@ -143,14 +143,22 @@ pub fn partition_ready_at(
     })
 }
 
-/// When the next lease ends or remembered row expires: when a tick has something to do.
+/// Seconds that an expired row may stay when nothing waits for its end: rows whose time is over count
+/// as gone whether they are there or not, so they are removed many at a time.
+const EXPIRED_ROWS_STAY: u64 = 5;
+
+/// When the next lease ends, or expired rows are due for removal: when a tick has something to do.
 pub fn tick_due_at(store: &impl Reading) -> Result<Option<Stamp>, StorageError> {
-    let tables = [Table::LeaseExpiry, Table::TransactionIdExpiry, Table::KvExpiry];
+    let tables = [
+        (Table::LeaseExpiry, 0),
+        (Table::TransactionIdExpiry, EXPIRED_ROWS_STAY),
+        (Table::KvExpiry, EXPIRED_ROWS_STAY),
+    ];
     let mut due: Option<Stamp> = None;
-    for table in tables {
+    for (table, stay) in tables {
         if let Some((row, _)) = store.scan(table, &[], &[u8::MAX; 32], 1)?.first() {
             let at = row.get(..8).and_then(|bytes| bytes.try_into().ok());
-            let at = Stamp(u64::from_be_bytes(parts(table, row, at)?));
+            let at = Stamp(u64::from_be_bytes(parts(table, row, at)?)).plus_seconds(stay);
             due = Some(due.map_or(at, |due| due.min(at)));
         }
     }

@@ -12,7 +12,6 @@ use crate::segment::Headers;
 use crate::step::{Partition, Queue, Step, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::StorageError;
 use crate::{Storage, pin};
-use queen_core::reply::Event;
 use queen_core::row::pin::PinValue;
 use queen_core::row::{GroupRow, SegmentRow, key};
 use queen_core::run::RunHeader;
@@ -21,6 +20,9 @@ use queen_core::{QueueId, Stamp};
 
 /// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
 const GROUPS_MAX: usize = 1024;
+
+/// Kept beyond what a sink has confirmed, and the shortest that its longest hold can be.
+const HOLD_MIN_SECONDS: u64 = 60;
 
 /// What may go.
 struct Rules {
@@ -68,8 +70,10 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
         pins: pin::pins(queue.id, &*step.store)?,
     };
     if options.retention_enabled {
-        rules.older_than = rules.older_than.max(before(options.retention_seconds));
-        rules.completed_before = before(options.completed_retention_seconds);
+        let floor = sink_floor(step, queue)?;
+        let kept = before(options.retention_seconds).min(floor);
+        rules.older_than = rules.older_than.max(kept);
+        rules.completed_before = before(options.completed_retention_seconds).min(floor);
     }
     if rules.completed_before > rules.older_than {
         let prefix = key::queue(queue.id);
@@ -83,6 +87,20 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
     }
     let newest = rules.older_than.max(rules.completed_before);
     Ok(Some(rules).filter(|_| newest > Stamp::ZERO))
+}
+
+/// What a queue's sink has not confirmed begins here: its retention waits for that, but not for ever.
+fn sink_floor<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Stamp, StorageError> {
+    let options = &queue.row.options;
+    if options.retention_sink_hold.is_empty() {
+        return Ok(Stamp::MAX);
+    }
+    let longest = options.retention_sink_hold_max_seconds.max(HOLD_MIN_SECONDS as i64) as u64;
+    let last_resort = step.stamp.minus_seconds(longest);
+    let (tenant, sink) = (queue.row.tenant, &options.retention_sink_hold);
+    let confirmed = pin::confirmed(tenant, sink, &queue.row.name, step.stamp, &*step.store)?;
+    let margin = confirmed.map(|end| end.minus_seconds(HOLD_MIN_SECONDS));
+    Ok(margin.map_or(last_resort, |end| end.max(last_resort)))
 }
 
 fn oldest_segment<S: Storage>(
@@ -176,7 +194,6 @@ impl<S: Storage> Step<'_, S> {
         self.store.delete(Table::Segment, &key::segment(queue, number));
         self.store.remove_segment(queue, number);
         self.memo.newest.forget(queue);
-        self.events.push(Event::QueueChanged { queue });
     }
 }
 

@@ -116,6 +116,44 @@ fn what_a_pin_holds_stays_until_the_pin_goes() {
 }
 
 #[test]
+fn retention_waits_for_the_sink_it_is_told_to_but_not_for_ever() {
+    let mut world = World::new();
+    world.configure("q/ä", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 10;
+        options.retention_sink_hold = "lake".into();
+        options.retention_sink_hold_max_seconds = 1000;
+    });
+    let p = world.push("q/ä", "p", 1).partition;
+    world.sleep(100);
+    let last = world.push("q/ä", "p", 1);
+    let queue = world.queue_id("q/ä");
+    let start = |world: &World| {
+        crate::step::partition_with_id(&world.store, p).unwrap().unwrap().row.log_start.0
+    };
+    world.sleep(100);
+    world.tick(&[queue]);
+    assert_eq!(start(&world), 0, "nothing is confirmed");
+    let value = format!(r#"{{"k":1,"tEnd":{}}}"#, last.stamp.0 + 1);
+    let op = queen_core::kv::KvOp {
+        ns: "queen-s3",
+        kind: queen_core::kv::KvOpKind::Put {
+            key: "s3:lake:q%2F%C3%A4:committed",
+            value: &value,
+            ttl_seconds: None,
+            expect: None,
+        },
+        required: false,
+    };
+    world.apply(&Command::Kv(KvBatch { tenant: TENANT, ops: vec![op] }));
+    world.tick(&[queue]);
+    assert_eq!(start(&world), 1, "confirmed, but for the last minute");
+    world.sleep(1000);
+    world.tick(&[queue]);
+    assert_eq!(start(&world), 2, "held long enough");
+}
+
+#[test]
 fn a_tick_takes_bounded_steps_and_says_when_more_is_due() {
     let mut world = World::new();
     world.configure("q", |options| options.max_wait_time_seconds = 1);

@@ -34,6 +34,11 @@ impl Newest {
     pub(crate) fn forget(&mut self, queue: QueueId) {
         self.rows.remove(&queue);
     }
+
+    /// The stamp of the queue's last append, if it is known.
+    pub(crate) fn last_append(&self, queue: QueueId) -> Option<Stamp> {
+        self.rows.get(&queue).map(|(_, row)| row.last)
+    }
 }
 
 /// A segment's row.

@@ -43,6 +43,8 @@ pub struct Memo {
     queues: BTreeMap<QueueId, Arc<Queue>>,
     /// The newest segments; see [`crate::segment`].
     pub(crate) newest: crate::segment::Newest,
+    /// Before this stamp there is no `LeaseExpiry` row. Only a bound: there may be none there either.
+    pub(crate) no_lease_ends_before: Stamp,
     /// The next ids, once read.
     ids: Option<NextIdsRow>,
 }

@@ -58,6 +58,22 @@ impl LastRun {
     }
 }
 
+/// What is known of an id.
+pub(crate) enum Found {
+    /// Its message is there.
+    Duplicate(TransactionPlace),
+    /// It is new; its row as it is, empty when there is none.
+    Others(TransactionIdRow),
+}
+
+/// A new message with an id of its own.
+pub(crate) struct New {
+    pub(crate) hash: u64,
+    pub(crate) offset: Offset,
+    /// The row of the hash before the push.
+    pub(crate) others: TransactionIdRow,
+}
+
 /// Looks ids of a partition up for a push.
 pub(crate) struct Known<'p> {
     partition: &'p Partition,
@@ -69,33 +85,31 @@ impl<'p> Known<'p> {
         Known { partition, last: LastRun::default() }
     }
 
-    /// The stored message that has this id and is within the window.
+    /// Looks for the stored message that has this id and is within the window.
     ///
     /// Exact: a row is only a hash, so the log is asked. Where retention has taken the message, the
     /// hash has to do.
-    pub(crate) fn duplicate<S: Storage>(
+    pub(crate) fn look_up<S: Storage>(
         &mut self,
         step: &Step<'_, S>,
         hash: u64,
         id: &str,
         window: u64,
-    ) -> Result<Option<TransactionPlace>, StorageError> {
+    ) -> Result<Found, StorageError> {
         if let Some(place) = self.minted(step, id, window)? {
-            return Ok(Some(place));
+            return Ok(Found::Duplicate(place));
         }
         let key = key::transaction_id(self.partition.row.id, hash);
-        let Some(TransactionIdRow(places)) = get(&*step.store, &key)? else {
-            return Ok(None);
-        };
-        for place in places.into_iter().rev() {
+        let row = get::<TransactionIdRow>(&*step.store, &key)?.unwrap_or_default();
+        for place in row.0.iter().rev() {
             let within = place.stamp.plus_seconds(window) > step.stamp;
             if within
                 && self.last.has_id(&*step.store, self.partition, place.offset, id)?.unwrap_or(true)
             {
-                return Ok(Some(place));
+                return Ok(Found::Duplicate(*place));
             }
         }
-        Ok(None)
+        Ok(Found::Others(row))
     }
 
     /// The stored message without an id of its own whose message id's text is this id.
@@ -146,31 +160,37 @@ fn minted(
     Ok(found)
 }
 
-/// Remembers the ids of new messages: (hash, offset), ascending offsets.
+/// Remembers the ids of new messages, ascending offsets.
 pub(crate) fn remember<S: Storage>(
     step: &mut Step<'_, S>,
     partition: PartitionId,
     window: u64,
-    added: &[(u64, Offset)],
+    mut added: Vec<New>,
 ) -> Result<(), StorageError> {
     let stamp = step.stamp;
     let expires = stamp.plus_seconds(window.max(ACK_MEMORY_SECONDS_MIN));
-    for &(hash, offset) in added {
-        let key = key::transaction_id(partition, hash);
-        let place = TransactionPlace { offset, stamp, expires };
-        match get::<TransactionIdRow>(&*step.store, &key)? {
-            None => step.insert(&key, &TransactionIdRow(vec![place])),
-            Some(TransactionIdRow(mut places)) => {
-                places.push(place);
-                step.put(&key, &TransactionIdRow(places));
-            }
+    let mut hashes: Vec<u64> = added.iter().map(|new| new.hash).collect();
+    hashes.sort_unstable();
+    let collide = hashes.windows(2).any(|pair| pair[0] == pair[1]);
+    for new in &mut added {
+        let key = key::transaction_id(partition, new.hash);
+        if collide {
+            // A row may have come to be within this very push.
+            new.others = get(&*step.store, &key)?.unwrap_or_default();
+        }
+        let fresh = new.others.0.is_empty();
+        new.others.0.push(TransactionPlace { offset: new.offset, stamp, expires });
+        if fresh {
+            step.insert(&key, &new.others);
+        } else {
+            step.put(&key, &new.others);
         }
     }
     for chunk in added.chunks(CHUNK) {
         // The offset tells chunks of one partition and expiry apart: no two share a message.
-        let number = chunk[0].1.0 as u32;
+        let number = chunk[0].offset.0 as u32;
         let key = key::transaction_id_expiry(expires, partition, number);
-        let hashes = chunk.iter().map(|(hash, _)| hash.to_be_bytes()).collect();
+        let hashes = chunk.iter().map(|new| new.hash.to_be_bytes()).collect();
         step.insert(&key, &TransactionIdExpiryRow(hashes));
     }
     Ok(())
