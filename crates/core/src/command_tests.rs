@@ -1,3 +1,5 @@
+//! Tests of the commands' bytes: every variant, with every variant of what it holds.
+
 use super::*;
 use crate::kv::KvOpKind;
 use crate::options::Patch;

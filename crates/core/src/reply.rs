@@ -183,7 +183,7 @@ pub enum Event {
         /// Group.
         group: crate::GroupId,
     },
-    /// The queue's options changed, or it was deleted.
+    /// The queue was created, its options changed, or it was deleted.
     QueueChanged {
         /// Queue.
         queue: QueueId,

@@ -1,3 +1,5 @@
+//! Tests of settling, named after the rules of the HTTP contract.
+
 use crate::world::*;
 use queen_core::command::*;
 use queen_core::reply::*;

@@ -14,7 +14,7 @@ use queen_core::command::{ExtendLease, ReturnLease};
 use queen_core::reply::{LeaseExtended, Reply};
 use queen_core::row::{CursorRow, HeldLease, key};
 use queen_core::table::Table;
-use queen_core::{GroupId, LeaseId, PartitionId, Stamp};
+use queen_core::{GroupId, LeaseId, PartitionId, Stamp, TenantId};
 
 /// Claims that a lease can have: one pop takes at most as many partitions.
 const CLAIMS_MAX: usize = queen_core::limits::POP_PARTITIONS_MAX as usize;
@@ -101,9 +101,10 @@ pub(crate) fn sweep<S: Storage>(
     Ok(more)
 }
 
-/// The claims of a lease that are live.
+/// The claims of a tenant's lease that are live.
 fn claims<S: Storage>(
-    step: &Step<'_, S>,
+    step: &mut Step<'_, S>,
+    tenant: TenantId,
     lease: LeaseId,
 ) -> Result<Vec<(GroupId, Partition, CursorRow, HeldLease)>, StorageError> {
     let mut claims = Vec::new();
@@ -114,6 +115,8 @@ fn claims<S: Storage>(
         let partition = partition_with_id(&*step.store, partition)?;
         if let (Some(cursor), Some(partition)) = (cursor, partition)
             && let Some(held) = live(&cursor, step.stamp).filter(|held| held.id == lease)
+            && let Some(queue) = step.queue_with_id(partition.queue)?
+            && queue.row.tenant == tenant
         {
             claims.push((group, partition, cursor, held));
         }
@@ -127,7 +130,7 @@ pub(crate) fn extend<S: Storage>(
     command: &ExtendLease,
 ) -> Result<Reply, StorageError> {
     let wanted = step.stamp.plus_seconds(u64::from(command.seconds.max(1)));
-    let claims = claims(step, command.lease)?;
+    let claims = claims(step, command.tenant, command.lease)?;
     let mut extended = LeaseExtended { claims: claims.len() as u32, expires_at: Stamp::ZERO };
     for (group, partition, mut cursor, held) in claims {
         let lease = HeldLease { expires: held.expires.max(wanted), ..held };
@@ -148,7 +151,7 @@ pub(crate) fn give_back<S: Storage>(
     step: &mut Step<'_, S>,
     command: &ReturnLease,
 ) -> Result<Reply, StorageError> {
-    let claims = claims(step, command.lease)?;
+    let claims = claims(step, command.tenant, command.lease)?;
     let given = LeaseExtended { claims: claims.len() as u32, expires_at: step.stamp };
     for (group, partition, mut cursor, _) in claims {
         cursor.attempts = cursor.attempts.saturating_sub(1);

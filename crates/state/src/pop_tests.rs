@@ -1,3 +1,5 @@
+//! Tests of claiming, named after the rules of the HTTP contract.
+
 use crate::world::*;
 use queen_core::command::*;
 use queen_core::reply::*;
@@ -252,6 +254,9 @@ fn a_lease_is_extended_for_all_its_claims_and_never_shortened() {
     assert_eq!((shorter.claims, shorter.expires_at.0), (2, claimed + 30 * SECOND));
     let longer = extend(&mut world, 60);
     assert_eq!((longer.claims, longer.expires_at.0), (2, world.now + 60 * SECOND));
+    let stranger = ExtendLease { tenant: queen_core::TenantId([7; 16]), lease, seconds: 900 };
+    let reply = world.apply(&Command::ExtendLease(stranger));
+    assert!(matches!(reply, Reply::Lease(LeaseExtended { claims: 0, .. })), "not its lease");
     world.sleep(59);
     assert_eq!(world.one("q", "g", 9), None);
     world.sleep(1);

@@ -1,3 +1,5 @@
+//! Tests of pushing, named after the rules of the HTTP contract.
+
 use crate::world::*;
 use queen_core::Stamp;
 use queen_core::command::*;
@@ -172,7 +174,8 @@ fn a_push_tells_how_many_partitions_were_written() {
     let groups = vec![group("a"), group("b")];
     world.apply(&Command::Push(Push { tenant: TENANT, groups }));
     let queue = world.queue_id("q");
-    assert_eq!(world.events, [Event::Written { queue, partitions: 2 }]);
+    let created = Event::QueueChanged { queue };
+    assert_eq!(world.events, [created, Event::Written { queue, partitions: 2 }]);
 }
 
 #[test]

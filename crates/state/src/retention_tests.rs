@@ -1,3 +1,5 @@
+//! Tests of retention and timelines, named after the rules of the HTTP contract.
+
 use crate::timeline::{self, Bounds, LogPosition};
 use crate::world::*;
 use crate::{QueueLogs, pin};

@@ -235,6 +235,7 @@ impl<S: Storage> Step<'_, S> {
         let created = self.stamp;
         let name = name.to_owned();
         let row = QueueRow { tenant, name, options, created, deleted: None, last_segment: 0 };
+        self.events.push(Event::QueueChanged { queue: id });
         Ok(self.put_queue(Queue { id, row }))
     }
 
