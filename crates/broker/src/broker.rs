@@ -3,6 +3,7 @@
 use crate::Class;
 use crate::admission::Admission;
 use crate::counters::Counters;
+use crate::following::Following;
 use crate::parking::Parking;
 use crate::proposer::Proposer;
 use crate::ticker::Ticker;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) proposer: Proposer,
     pub(crate) parking: Parking,
+    pub(crate) following: Following,
     pub(crate) admission: Admission,
     pub(crate) ticker: Ticker,
     pub(crate) counters: Arc<Counters>,
@@ -100,6 +102,11 @@ impl Broker {
     /// Counts of what was done since the start.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// Hears of writes without popping.
+    pub fn following(&self) -> &Following {
+        &self.shared.following
     }
 
     pub(crate) fn parking(&self) -> &Parking {

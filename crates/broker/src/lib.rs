@@ -1,7 +1,7 @@
 //! The shell around the rules: from a request's command to its durable answer.
 //!
 //! Owns: stamping and proposing (`proposer`), applying what the log committed (`machine`), answering
-//! (`waiters`), long polls (`parking`, `ready`), reading payloads (`reads`), admission (`admission`,
+//! (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), admission (`admission`,
 //! `disk`), letting time pass (`ticker`), start and stop (`lifecycle`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
@@ -15,6 +15,7 @@ mod admission;
 mod broker;
 mod counters;
 mod disk;
+mod following;
 pub mod kv;
 mod lease;
 mod lifecycle;
@@ -33,6 +34,7 @@ pub use admission::Class;
 pub use broker::{Broker, View};
 pub use counters::{Counter, Counters};
 pub use disk::DiskMarks;
+pub use following::Following;
 pub use kv::{KvError, KvRefusal};
 pub use lifecycle::{BrokerOptions, StartError};
 pub use pop::Delivery;

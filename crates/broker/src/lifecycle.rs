@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::broker::{Broker, Shared};
 use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
+use crate::following::Following;
 use crate::machine::Applier;
 use crate::parking::Parking;
 use crate::proposer::Proposer;
@@ -100,6 +101,7 @@ impl Broker {
             store,
             proposer: Proposer::new(origin(), Arc::clone(&counters)),
             parking: Parking::new(Arc::clone(&counters)),
+            following: Following::default(),
             admission: Admission::new(options.write_bytes_max, options.settle_bytes_max),
             ticker: Ticker::default(),
             counters,

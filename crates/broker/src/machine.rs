@@ -98,10 +98,14 @@ fn answer(shared: &Shared, weak: &Weak<Shared>, outcome: Outcome) {
 fn publish(shared: &Shared, events: &mut Vec<Event>) {
     for event in events.drain(..) {
         match event {
-            Event::Written { queue, partitions } => shared.parking.written(queue, partitions),
+            Event::Written { queue, partitions } => {
+                shared.parking.written(queue, partitions);
+                shared.following.tell_written(queue);
+            }
             Event::Ready { queue, group } => shared.parking.ready(queue, group),
             Event::QueueChanged { queue } => {
                 shared.parking.changed(queue);
+                shared.following.tell_changed(queue);
                 shared.ticker.queues_changed();
             }
         }

@@ -39,7 +39,7 @@ impl Broker {
             bytes_in_flight: shared.admission.in_flight(),
             parked: shared.parking.parked(),
             storage_full: shared.admission.storage_full(),
-            log_bytes_written: node.map_or(0, queen_raft::RaftNode::wal_bytes_written),
+            log_bytes_written: node.map_or(0, |node| node.wal_written().0),
             stopping: *shared.stop.borrow(),
         }
     }

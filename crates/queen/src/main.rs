@@ -7,7 +7,18 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bench;
+mod dev;
+mod environment;
 mod health;
+mod logging;
+mod node;
+mod s3_server;
+mod serve;
+mod settings;
+mod signals;
+#[cfg_attr(not(test), allow(dead_code))] // its user is the sink
+mod sink_host;
+mod sink_part;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +45,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Run the broker, configured by the environment
+    #[command(after_help = SERVE_HELP)]
+    Serve,
+    /// Run broker, S3 server and sink in one folder, to try everything
+    #[command(after_help = "\
+Everything lies in one folder (--dir), nothing else is touched. QUEEN_S3_QUEUES, QUEEN_S3_START,
+QUEEN_S3_FORMAT and QUEEN_S3_COMPRESSION may be set as for `serve`.
+
+Example:
+  queen dev --window-ms 2000      files close after two seconds")]
+    Dev(dev::DevArgs),
     /// Measure a running broker
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -41,10 +63,33 @@ enum Subcommands {
     Health(health::HealthArgs),
 }
 
+const SERVE_HELP: &str = "\
+Environment (defaults in brackets):
+  PORT [6632], QUEEN_BIND_ADDR [0.0.0.0]     where HTTP is answered
+  QUEEN_RAFT_DIR [/var/lib/queen/raft]       the data directory; one process at a time
+  QUEEN_MAX_BODY_BYTES [67108864]            longest request
+  QUEEN_STMT_TIMEOUT_MS [30000]              deadline of a write
+  QUEEN_RAFT_DISK_HIGH_PCT [85], _LOW_PCT [80]  pushes get 507 above, and go on below
+  RETENTION_INTERVAL [5000]                  milliseconds between two looks at a queue's retention
+  LOG_LEVEL [info], RUST_LOG, QUEEN_LOG_JSON [false]
+
+The S3 sink:
+  QUEEN_S3_EMBEDDED=true                     turns it on
+  QUEEN_S3_QUEUES=orders,payments            what is copied, or *
+  QUEEN_S3_ENDPOINT, _REGION, _BUCKET        where to
+  QUEEN_S3_ACCESS_KEY, _SECRET_KEY           as whom
+  QUEEN_S3_PATH_STYLE [false]                true for most self-hosted services
+  QUEEN_S3_START [latest]                    earliest copies what retention still holds
+  QUEEN_S3_TARGET_MB [128], _MAX_WINDOW_MS [300000]  when a file closes
+  QUEEN_S3_FORMAT [jsonl], _COMPRESSION [zstd]
+
+A bad value stops the start and says what is allowed. SIGTERM and Ctrl-C end cleanly.";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
-        None => Ok(()),
+        None | Some(Subcommands::Serve) => runtime().and_then(|rt| rt.block_on(serve::run())),
+        Some(Subcommands::Dev(args)) => runtime().and_then(|rt| rt.block_on(dev::run(args))),
         Some(Subcommands::Bench(bench)) => runtime().and_then(|rt| rt.block_on(bench::run(bench))),
         Some(Subcommands::Health(args)) => health::run(&args),
     };

@@ -1,0 +1,222 @@
+//! The broker's settings, read from the environment.
+//!
+//! Owns: names, defaults and ranges of every variable but `QUEEN_S3_*` (those are
+//! `queen_sink::settings`), and the refusal of variables that promise what this release does not do.
+//! Leaves to others: reading one value (`environment`).
+
+use crate::environment::Environment;
+use crate::logging::LogSettings;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All that the broker is told from outside.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `QUEEN_BIND_ADDR` and `PORT`: where HTTP is answered; 0.0.0.0:6632. Port 0 takes
+    /// any free one.
+    pub listen: SocketAddr,
+    /// `QUEEN_RAFT_DIR`: the data directory; /var/lib/queen/raft.
+    pub dir: PathBuf,
+    /// `QUEEN_RAFT_NODE_ID`: this node's number, 1 or more; 1. `ordinal` takes it from the end of
+    /// the host's name, plus one.
+    pub node_id: u64,
+    /// `QUEEN_MAX_BODY_BYTES`: longest request; 64 MiB.
+    pub body_bytes_max: usize,
+    /// `QUEEN_RAFT_DISK_HIGH_PCT`: pushes are refused with 507 above this use of the disk; 85.
+    pub disk_high_percent: u8,
+    /// `QUEEN_RAFT_DISK_LOW_PCT`: and accepted again below this; 80.
+    pub disk_low_percent: u8,
+    /// `RETENTION_INTERVAL`: between two looks at a queue's retention; 5 s.
+    pub retention_interval: Duration,
+    /// `QUEEN_STMT_TIMEOUT_MS`: deadline of a write; 30 s, at most 60 s.
+    pub write_timeout: Duration,
+    /// `QUEEN_SERVER_ID`, else the host's name: how the node calls itself.
+    pub server_id: String,
+    /// Variables that are set and have no effect, to be logged once.
+    pub without_effect: Vec<String>,
+    /// How to log.
+    pub log: LogSettings,
+}
+
+/// Variables whose value switches on what is not there, and would be dangerous to ignore.
+const NOT_HERE: &[(&str, &str)] = &[
+    ("QUEEN_RAFT_PEERS", "clusters are not in this release; unset it to run one node"),
+    ("QUEEN_RAFT_JOIN", "clusters are not in this release; unset it to run one node"),
+    ("QUEEN_ENCRYPTION_KEY", "encryption is not in this release: payloads would lie in the clear"),
+    ("QUEEN_TLS_CERT", "TLS is not in this release; unset it and put a TLS proxy in front"),
+    ("QUEEN_TLS_KEY", "TLS is not in this release; unset it and put a TLS proxy in front"),
+];
+
+/// The same for switches: refused when on.
+const NOT_HERE_WHEN_ON: &[(&str, &str)] = &[
+    ("JWT_ENABLED", "authentication is not in this release: every request would be accepted"),
+    ("QUEEN_TENANCY_HEADER", "tenants are not in this release: all requests would share one"),
+    ("QUEEN_PROXY_EMBEDDED", "the embedded proxy is not in this release"),
+];
+
+impl Settings {
+    /// Reads them; what is wrong is left in the environment's problems.
+    pub fn read(environment: &Environment, log_level: &'static str) -> Settings {
+        refuse_what_is_not_here(environment);
+        let host = host_name(environment);
+        let port = environment.number("PORT", 6632, 0..=65535);
+        let high: u8 = environment.number("QUEEN_RAFT_DISK_HIGH_PCT", 85, 1..=100);
+        let low = environment.number("QUEEN_RAFT_DISK_LOW_PCT", 80.min(high), 1..=100);
+        if low > high {
+            environment.refuse(
+                "QUEEN_RAFT_DISK_LOW_PCT",
+                format!("is above QUEEN_RAFT_DISK_HIGH_PCT={high}"),
+                high.saturating_sub(5).max(1),
+            );
+        }
+        let millis = |name: &str, default: u64, range| {
+            Duration::from_millis(environment.number(name, default, range))
+        };
+        Settings {
+            listen: SocketAddr::new(bind_address(environment), port),
+            dir: environment.get("QUEEN_RAFT_DIR").unwrap_or("/var/lib/queen/raft").into(),
+            node_id: node_id(environment, &host),
+            body_bytes_max: environment.number("QUEEN_MAX_BODY_BYTES", 64 << 20, 1024..=1 << 30),
+            disk_high_percent: high,
+            disk_low_percent: low,
+            retention_interval: millis("RETENTION_INTERVAL", 5000, 100..=86_400_000),
+            write_timeout: millis("QUEEN_STMT_TIMEOUT_MS", 30_000, 100..=60_000),
+            server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
+            without_effect: without_effect(environment),
+            log: LogSettings::read(environment, log_level),
+        }
+    }
+}
+
+/// Names of `QUEEN_*` that have an effect, beside `QUEEN_S3_*`.
+const KNOWN: &[&str] = &[
+    "QUEEN_BIND_ADDR",
+    "QUEEN_LOG_JSON",
+    "QUEEN_MAX_BODY_BYTES",
+    "QUEEN_RAFT_DIR",
+    "QUEEN_RAFT_DISK_HIGH_PCT",
+    "QUEEN_RAFT_DISK_LOW_PCT",
+    "QUEEN_RAFT_NODE_ID",
+    "QUEEN_RAFT_REPLICATOR",
+    "QUEEN_SERVER_ID",
+    "QUEEN_STMT_TIMEOUT_MS",
+];
+
+/// Variables of the broker's family that are set and have no effect here.
+fn without_effect(environment: &Environment) -> Vec<String> {
+    let has_effect = |name: &str| {
+        KNOWN.contains(&name)
+            || name.starts_with("QUEEN_S3_")
+            || name.starts_with("QUEEN_TEST_")
+            || NOT_HERE.iter().chain(NOT_HERE_WHEN_ON).any(|(known, _)| *known == name)
+    };
+    let ours = environment.variables().keys().filter(|name| name.starts_with("QUEEN_"));
+    ours.filter(|name| !has_effect(name)).cloned().collect()
+}
+
+fn refuse_what_is_not_here(environment: &Environment) {
+    for (name, why) in NOT_HERE {
+        if environment.get(name).is_some() {
+            environment.complain(format!("{name} is set: {why}"));
+        }
+    }
+    for (name, why) in NOT_HERE_WHEN_ON {
+        if environment.boolean(name, false) {
+            environment.complain(format!("{name} is on: {why}; unset it, or set {name}=false"));
+        }
+    }
+    environment.word("QUEEN_RAFT_REPLICATOR", (), &[("local", ())]);
+    environment.word("DEFAULT_SUBSCRIPTION_MODE", (), &[("new", ()), ("new-only", ())]);
+}
+
+fn bind_address(environment: &Environment) -> IpAddr {
+    let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let Some(text) = environment.get("QUEEN_BIND_ADDR") else { return all };
+    text.parse().unwrap_or_else(|_| {
+        environment.refuse("QUEEN_BIND_ADDR", "is no IP address of this machine", "127.0.0.1");
+        all
+    })
+}
+
+fn node_id(environment: &Environment, host: &str) -> u64 {
+    if environment.get("QUEEN_RAFT_NODE_ID").is_none_or(|text| text != "ordinal") {
+        return environment.number("QUEEN_RAFT_NODE_ID", 1, 1..=u64::from(u32::MAX));
+    }
+    let ordinal = host.rsplit('-').next().and_then(|suffix| suffix.parse::<u32>().ok());
+    ordinal.map_or_else(
+        || {
+            let wrong = format!("the host's name {host:?} does not end in a number");
+            environment.refuse("QUEEN_RAFT_NODE_ID", wrong, 1);
+            1
+        },
+        |ordinal| u64::from(ordinal) + 1,
+    )
+}
+
+/// `HOSTNAME`, else the system's name for this machine, else `localhost`.
+pub fn host_name(environment: &Environment) -> String {
+    if let Some(name) = environment.get("HOSTNAME") {
+        return name.to_owned();
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        let owned = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        let environment = Environment::from_pairs(owned);
+        let settings = Settings::read(&environment, "info");
+        (settings, environment.take_problems())
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_defaults() {
+        let (settings, problems) = read(&[]);
+        assert_eq!(problems, Vec::<String>::new());
+        assert_eq!(settings.listen.to_string(), "0.0.0.0:6632");
+        assert_eq!(settings.dir, PathBuf::from("/var/lib/queen/raft"));
+        assert_eq!(settings.body_bytes_max, 67_108_864);
+    }
+
+    #[test]
+    fn all_bad_values_are_reported_at_once() {
+        let (_, problems) = read(&[
+            ("PORT", "http"),
+            ("QUEEN_BIND_ADDR", "everywhere"),
+            ("QUEEN_RAFT_DISK_LOW_PCT", "90"),
+            ("QUEEN_RAFT_NODE_ID", "0"),
+            ("LOG_LEVEL", "loud"),
+            ("JWT_ENABLED", "true"),
+            ("QUEEN_RAFT_PEERS", "1=a:1/b:2"),
+            ("QUEEN_RAFT_REPLICATOR", "openraft"),
+        ]);
+        assert_eq!(problems.len(), 8, "{problems:#?}");
+        assert!(problems.iter().any(|p| p.starts_with("PORT=http: is not a whole number")));
+        assert!(problems.iter().any(|p| p.starts_with("JWT_ENABLED is on: authentication")));
+    }
+
+    #[test]
+    fn variables_without_effect_are_named() {
+        let (settings, problems) = read(&[("QUEEN_LANES", "8"), ("QUEEN_SERVER_ID", "a")]);
+        assert!(problems.is_empty());
+        assert_eq!(settings.without_effect, ["QUEEN_LANES"]);
+    }
+
+    #[test]
+    fn a_node_id_may_come_from_the_host_name() {
+        let (settings, problems) =
+            read(&[("QUEEN_RAFT_NODE_ID", "ordinal"), ("HOSTNAME", "queen-2")]);
+        assert!(problems.is_empty());
+        assert_eq!((settings.node_id, settings.server_id.as_str()), (3, "queen-2"));
+        let (_, problems) = read(&[("QUEEN_RAFT_NODE_ID", "ordinal"), ("HOSTNAME", "queen")]);
+        assert_eq!(problems.len(), 1);
+    }
+}

@@ -1,0 +1,221 @@
+//! The broker, as the sink sees it: the `Host` trait over `Broker`.
+//!
+//! Owns: translating the sink's questions into look-ups of rows and reads of queue logs. Leaves to
+//! others: what the sink does with the answers (`queen-sink`), every rule (`queen-state`).
+//!
+//! Rows are looked at under the store's read lock, files are read outside it.
+
+mod timeline;
+
+use async_trait::async_trait;
+use queen_broker::{Broker, Class, View};
+use queen_core::command::{Command, KvBatch, Tick};
+use queen_core::kv::{KvOp, KvOutcome};
+use queen_core::reply::{Reply, Ticked};
+use queen_core::row::{
+    LastStampRow, PartitionByIdRow, QueueNameRow, QueueRow, Row, SegmentRow, key,
+};
+use queen_core::table::Table;
+use queen_core::{Code, Error, PartitionId, QueueId, Stamp, TenantId};
+use queen_sink::host::{Host, HostError, Place, QueueInfo, ScanFrom, TimelinePage};
+use queen_state::{StorageError, Tables};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Rows looked at under one lock.
+const PAGE: usize = 1000;
+
+/// The broker, for the sink of the default tenant.
+pub struct SinkHost {
+    broker: Broker,
+    /// Newest applied stamp handed out: what [`Host::applied`] gives when the state cannot be read.
+    applied: AtomicU64,
+}
+
+impl SinkHost {
+    /// Over a running broker.
+    pub fn new(broker: Broker) -> SinkHost {
+        SinkHost { broker, applied: AtomicU64::new(0) }
+    }
+
+    fn look<T>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> Result<T, StorageError>,
+    ) -> Result<T, HostError> {
+        self.broker.read(look).map_err(|error| HostError::Broken(error.to_string()))
+    }
+
+    async fn submit(&self, command: &Command<'_>) -> Result<Reply, HostError> {
+        self.broker.submit(Class::Settle, command).await.map_err(refusal)
+    }
+
+    /// Stamp of the newest record of a queue; `None` when the queue is deleted or unknown.
+    fn newest(&self, queue: QueueId) -> Result<Option<Stamp>, HostError> {
+        self.look(|view| {
+            let known = row::<QueueRow>(view, &key::queue(queue))?;
+            let Some(known) = known.filter(|known| known.deleted.is_none()) else {
+                return Ok(None);
+            };
+            let last = row::<SegmentRow>(view, &key::segment(queue, known.last_segment))?;
+            Ok(Some(last.map_or(Stamp::ZERO, |segment| segment.last)))
+        })
+    }
+}
+
+/// What a failed command means to the sink.
+fn refusal(error: Error) -> HostError {
+    match error.code {
+        Code::OutcomeUnknown | Code::Timeout => HostError::Unknown(error.to_string()),
+        _ => HostError::Retry(error.to_string()),
+    }
+}
+
+/// Reads one row.
+fn row<R: Row>(view: &View<'_>, key: &[u8]) -> Result<Option<R>, StorageError> {
+    let bytes = view.get(R::TABLE, key)?;
+    bytes.map(|bytes| decode(&bytes)).transpose()
+}
+
+fn decode<R: Row>(bytes: &[u8]) -> Result<R, StorageError> {
+    R::decode(bytes).map_err(|bad| StorageError(bad.to_string()))
+}
+
+#[async_trait]
+impl Host for SinkHost {
+    fn queues(&self) -> Vec<QueueInfo> {
+        let mut found = Vec::new();
+        let mut from = Vec::new();
+        loop {
+            let page = self.look(|view| {
+                let rows = view.scan(Table::Queue, &from, &[u8::MAX; 5], PAGE)?;
+                let infos = rows.iter().map(|(key, value)| info(key, value));
+                let infos = infos.collect::<Result<Vec<_>, _>>()?;
+                let next = (rows.len() == PAGE).then(|| rows.last().map(|(key, _)| key.to_vec()));
+                Ok((infos, next.flatten()))
+            });
+            match page {
+                Ok((infos, next)) => {
+                    found.extend(infos.into_iter().flatten());
+                    let Some(mut next) = next else { return found };
+                    next.push(0);
+                    from = next;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the sink cannot list the queues");
+                    return found;
+                }
+            }
+        }
+    }
+
+    async fn queues_changed(&self, seen: u64) -> u64 {
+        self.broker.following().queues_changed(seen).await
+    }
+
+    async fn kv(&self, ops: &[KvOp<'_>]) -> Result<KvOutcome, HostError> {
+        let batch = KvBatch { tenant: TenantId::DEFAULT, ops: ops.to_vec() };
+        match self.submit(&Command::Kv(batch)).await? {
+            Reply::Kv(outcome) => Ok(outcome),
+            other => Err(HostError::Broken(format!("a KV batch was answered with {other:?}"))),
+        }
+    }
+
+    fn applied(&self) -> Stamp {
+        let read = self.look(|view| row::<LastStampRow>(view, key::META_LAST_STAMP));
+        match read {
+            Ok(stamp) => {
+                let stamp = stamp.map_or(0, |row| row.0.0);
+                Stamp(self.applied.fetch_max(stamp, Ordering::AcqRel).max(stamp))
+            }
+            Err(_) => Stamp(self.applied.load(Ordering::Acquire)),
+        }
+    }
+
+    fn now(&self) -> Stamp {
+        self.broker.now().max(self.applied())
+    }
+
+    async fn tick(&self) -> Result<Stamp, HostError> {
+        match self.submit(&Command::Tick(Tick::default())).await? {
+            Reply::Ticked(Ticked { stamp, .. }) => Ok(stamp),
+            other => Err(HostError::Broken(format!("a tick was answered with {other:?}"))),
+        }
+    }
+
+    async fn written(&self, queue: QueueId, after: Stamp) {
+        loop {
+            let heard = self.broker.following().written(queue);
+            match self.newest(queue) {
+                Ok(Some(newest)) if newest <= after => heard.await,
+                // A queue that cannot be read is looked at by the caller, who can say why.
+                _ => return,
+            }
+        }
+    }
+
+    fn first_retained(&self, queue: QueueId) -> Result<Option<Stamp>, HostError> {
+        timeline::first_retained(&self.broker, queue)
+    }
+
+    fn timeline(
+        &self,
+        queue: QueueId,
+        from: ScanFrom,
+        runs_max: usize,
+    ) -> Result<TimelinePage, HostError> {
+        let applied = self.applied();
+        timeline::scan(&self.broker, queue, from, runs_max, applied)
+    }
+
+    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
+        timeline::read(&self.broker, queue, place, into)
+    }
+
+    fn partition_names(
+        &self,
+        _queue: QueueId,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Arc<str>>, HostError> {
+        let mut names = Vec::with_capacity(partitions.len());
+        for page in partitions.chunks(PAGE) {
+            let found = self.look(|view| {
+                let name =
+                    |id: &PartitionId| row::<PartitionByIdRow>(view, &key::partition_by_id(*id));
+                page.iter().map(name).collect::<Result<Vec<_>, _>>()
+            })?;
+            for (id, row) in page.iter().zip(found) {
+                let row = row.ok_or_else(|| HostError::Gone(format!("partition {id} is gone")))?;
+                names.push(Arc::from(row.name));
+            }
+        }
+        Ok(names)
+    }
+
+    fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
+        // This release never encrypts, so an envelope comes from a key that it does not have.
+        None
+    }
+}
+
+/// A queue of the sink's tenant; `None` for another's.
+fn info(key: &[u8], value: &[u8]) -> Result<Option<QueueInfo>, StorageError> {
+    let row: QueueRow = decode(value)?;
+    let id = key::queue_of(key).ok_or_else(|| StorageError("a queue key is too short".into()))?;
+    Ok((row.tenant == TenantId::DEFAULT).then(|| QueueInfo {
+        name: Arc::from(row.name),
+        id,
+        created: row.created,
+        deleted: row.deleted.is_some(),
+    }))
+}
+
+/// Whether the name leads to this incarnation; for tests of the adapter.
+#[cfg(test)]
+pub(crate) fn queue_named(broker: &Broker, name: &str) -> Option<QueueId> {
+    let key = key::queue_name(TenantId::DEFAULT, name);
+    broker.read(|view| row::<QueueNameRow>(view, &key)).ok().flatten().map(|row| row.0)
+}
+
+#[cfg(test)]
+#[path = "sink_host_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! The adapter over a real broker on a disk: what the sink sees is what was pushed.
+
+use super::*;
+use queen_broker::BrokerOptions;
+use queen_core::run;
+use queen_sink::host::TimelineRun;
+
+async fn broker(dir: &std::path::Path) -> (Broker, SinkHost) {
+    let broker = Broker::start(BrokerOptions::new(dir)).await.unwrap();
+    (broker.clone(), SinkHost::new(broker))
+}
+
+async fn push(broker: &Broker, queue: &str, partition: &str, payloads: &[&str]) -> Stamp {
+    let mut frames = Vec::new();
+    let mut text = 0;
+    for payload in payloads {
+        let frame = queen_core::frame::Frame { payload: payload.as_bytes(), ..Default::default() };
+        frame.encode(&mut frames);
+        text += 36 + payload.len() as u32;
+    }
+    let group = queen_core::command::PushGroup {
+        queue,
+        partition,
+        count: payloads.len() as u32,
+        has_transaction_ids: false,
+        text_bytes: text,
+        frames: &frames,
+    };
+    let push = queen_core::command::Push { tenant: TenantId::DEFAULT, groups: vec![group] };
+    match broker.submit(Class::Write, &Command::Push(push)).await.unwrap() {
+        Reply::Push(groups) => groups[0].stamp,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Every run of the queue, page by page.
+fn all_runs(host: &SinkHost, queue: QueueId, from: ScanFrom, page: usize) -> Vec<TimelineRun> {
+    let (mut runs, mut from) = (Vec::new(), from);
+    loop {
+        let found = host.timeline(queue, from, page).unwrap();
+        runs.extend(found.runs);
+        if found.end {
+            return runs;
+        }
+        from = ScanFrom::Place(found.next);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_timeline_shows_every_run_in_order_whatever_the_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    let mut stamps = Vec::new();
+    for i in 0..20 {
+        stamps.push(push(&broker, "q", &format!("p{}", i % 3), &["{\"n\":1}", "2"]).await);
+    }
+    push(&broker, "other", "p", &["3"]).await;
+    let queue = queue_named(&broker, "q").unwrap();
+    for page in [1, 7, 100] {
+        let runs = all_runs(&host, queue, ScanFrom::Stamp(Stamp::ZERO), page);
+        let seen: Vec<Stamp> = runs.iter().map(|run| run.header.stamp).collect();
+        assert_eq!(seen, stamps);
+    }
+    let late = all_runs(&host, queue, ScanFrom::Stamp(stamps[15]), 100);
+    assert_eq!(late.len(), 5);
+    assert_eq!(host.first_retained(queue).unwrap(), Some(stamps[0]));
+    let mut bytes = vec![0; late[0].header.run_len() as usize];
+    host.read(queue, late[0].place, &mut bytes).unwrap();
+    let (header, frames) = run::decode(&bytes).unwrap();
+    assert_eq!(header, late[0].header);
+    let payloads: Vec<Vec<u8>> = queen_core::frame::Frames::new(frames)
+        .map(|frame| frame.unwrap().payload.to_vec())
+        .collect();
+    assert_eq!(payloads, [b"{\"n\":1}".to_vec(), b"2".to_vec()]);
+    let names = host.partition_names(queue, &[late[0].header.partition]).unwrap();
+    assert_eq!(&*names[0], "p0");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_at_the_end_goes_on_where_later_runs_are_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    push(&broker, "q", "p", &["1"]).await;
+    let queue = queue_named(&broker, "q").unwrap();
+    let page = host.timeline(queue, ScanFrom::Stamp(Stamp::ZERO), 10).unwrap();
+    assert!(page.end && page.through >= page.runs[0].header.stamp);
+    let later = push(&broker, "q", "p", &["2"]).await;
+    let next = host.timeline(queue, ScanFrom::Place(page.next), 10).unwrap();
+    assert_eq!(next.runs.len(), 1);
+    assert_eq!(next.runs[0].header.stamp, later);
+    let past = Place { segment: 1, at: 1 << 40 };
+    assert!(matches!(host.read(queue, past, &mut [0; 8]), Err(HostError::Gone(_))));
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_and_new_queues_are_heard_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    let host = Arc::new(host);
+    let seen = host.queues_changed(0).await;
+    let first = push(&broker, "q", "p", &["1"]).await;
+    host.queues_changed(seen).await;
+    let queues = host.queues();
+    assert_eq!(queues.len(), 1);
+    assert_eq!((&*queues[0].name, queues[0].deleted), ("q", false));
+    let queue = queues[0].id;
+    host.written(queue, Stamp::ZERO).await;
+    let waiting = tokio::spawn({
+        let host = Arc::clone(&host);
+        async move { host.written(queue, first).await }
+    });
+    let second = push(&broker, "q", "p", &["2"]).await;
+    waiting.await.unwrap();
+    assert!(host.applied() >= second && host.now() >= host.applied());
+    let ticked = host.tick().await.unwrap();
+    assert!(ticked > second && host.applied() >= ticked);
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kv_batches_go_through_the_log() {
+    use queen_core::kv::{KvOpKind, KvResult};
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    let ns = queen_core::limits::SINK_NAMESPACE;
+    let put = |expect| KvOp {
+        ns,
+        kind: KvOpKind::Put { key: "k", value: "{\"a\":1}", ttl_seconds: None, expect },
+        required: true,
+    };
+    let done = host.kv(&[put(Some(0))]).await.unwrap();
+    assert!(
+        matches!(&done, KvOutcome::Done(results) if matches!(results[0], KvResult::Applied(_)))
+    );
+    let lost = host.kv(&[put(Some(0))]).await.unwrap();
+    assert!(matches!(lost, KvOutcome::Precondition { index: 0, .. }));
+    broker.shutdown().await;
+}
