@@ -13,6 +13,9 @@
 mod ack;
 mod answer;
 mod call;
+mod dead_letter;
+mod fetch;
+mod group;
 mod health;
 mod kv;
 mod lease;
@@ -21,6 +24,7 @@ mod pop;
 mod process;
 mod push;
 mod query;
+mod queue;
 mod routes;
 mod server;
 mod status;

@@ -5,7 +5,7 @@
 
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
-use crate::{ack, health, kv, lease, metrics, pop, push, status};
+use crate::{ack, dead_letter, fetch, group, health, kv, lease, metrics, pop, push, queue, status};
 use hyper::Method;
 use std::future::Future;
 use std::pin::Pin;
@@ -46,6 +46,30 @@ routes! {
     DELETE "/api/v1/kv/:ns/*key" => kv::delete,
     POST "/api/v1/resources/kv/list" => kv::list,
     GET "/api/v1/resources/kv/namespaces" => kv::namespaces,
+    POST "/api/v1/fetch" => fetch::fetch,
+    POST "/api/v1/partitions/changed" => fetch::changed,
+    POST "/api/v1/configure" => queue::configure,
+    GET "/api/v1/resources/queues" => queue::list,
+    GET "/api/v1/resources/queues/:queue" => queue::detail,
+    DELETE "/api/v1/resources/queues/:queue" => queue::delete,
+    GET "/api/v1/resources/queues/:queue/depth" => queue::depth,
+    GET "/api/v1/resources/partitions" => queue::partitions,
+    GET "/api/v1/resources/overview" => queue::overview,
+    GET "/api/v1/resources/namespaces" => queue::namespaces,
+    GET "/api/v1/resources/tasks" => queue::tasks,
+    GET "/api/v1/dlq" => dead_letter::list,
+    DELETE "/api/v1/dlq" => dead_letter::purge,
+    POST "/api/v1/dlq/:id/replay" => dead_letter::replay,
+    POST "/api/v1/messages/:partitionId/:transactionId/retry" => dead_letter::retry_message,
+    DELETE "/api/v1/messages/:partitionId/:transactionId" => dead_letter::delete_message,
+    GET "/api/v1/consumer-groups" => group::list,
+    GET "/api/v1/consumer-groups/lagging" => group::lagging,
+    GET "/api/v1/consumer-groups/:group" => group::detail,
+    DELETE "/api/v1/consumer-groups/:group" => group::delete,
+    POST "/api/v1/consumer-groups/:group/subscription" => group::subscription,
+    POST "/api/v1/consumer-groups/:group/queues/:queue/seek" => group::seek_queue,
+    POST "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek" => group::seek_partition,
+    DELETE "/api/v1/consumer-groups/:group/queues/:queue" => group::delete_on_queue,
     GET "/status" => status::status,
     GET "/metrics" => metrics::json_page,
     GET "/metrics/prometheus" => metrics::prometheus,

@@ -175,7 +175,7 @@ pub fn queues_with_group(
 }
 
 /// Rows whose key begins with a prefix.
-pub(crate) fn count_prefix(
+pub fn count_prefix(
     store: &impl Reading,
     table: Table,
     prefix: &[u8],
