@@ -12,7 +12,7 @@ use crate::tables::StorageError;
 use crate::{Reading, Storage};
 use queen_core::command::GroupStart;
 use queen_core::limits::QUEUE_MODE_GROUP;
-use queen_core::row::{CursorRow, GroupRow, PartitionRow, key};
+use queen_core::row::{CursorRow, GroupRow, PartitionRow, TailMark, key};
 use queen_core::{GroupId, Offset, PartitionId, QueueId, Stamp};
 
 /// The name of a group, which queue mode has as well.
@@ -80,7 +80,7 @@ pub(crate) fn register<S: Storage>(
         GroupStart::All => Stamp::ZERO,
         GroupStart::From(from) => from,
     };
-    let scanned = Stamp(start.0.saturating_sub(1));
+    let scanned = TailMark::before(start);
     let row = GroupRow { id, registered: step.stamp, mode, start, scanned };
     step.insert(&key::group(queue, name), &row);
     Ok(row)

@@ -14,9 +14,9 @@ use crate::tables::StorageError;
 use crate::{Reading, group, run};
 use queen_core::command::{DeleteGroup, GroupStart, MoveSubscription, Seek, SeekTo};
 use queen_core::reply::{Event, Reply};
-use queen_core::row::{CursorRow, GroupRow, QueueNameRow, key};
+use queen_core::row::{CursorRow, GroupRow, QueueNameRow, TailMark, key};
 use queen_core::table::Table;
-use queen_core::{Code, Error, GroupId, QueueId, Stamp, TenantId};
+use queen_core::{Code, Error, GroupId, QueueId, TenantId};
 
 /// Rows counted or looked at together.
 const BATCH: usize = 1024;
@@ -58,7 +58,7 @@ fn seek_queue<S: Storage>(
         gone::group(step, old.id)?;
     }
     // A partition whose last message is before the start has nothing for the group.
-    let scanned = Stamp(start.0.saturating_sub(1)).min(step.stamp);
+    let scanned = TailMark::before(start.min(step.stamp));
     let mode = match command.to {
         SeekTo::End => GroupStart::New,
         _ => GroupStart::From(start),
@@ -136,7 +136,7 @@ pub(crate) fn move_subscription<S: Storage>(
         row.mode = GroupStart::From(command.to);
         row.start = command.to;
         // Partitions that had nothing after the old time may have something after the new one.
-        row.scanned = row.scanned.min(Stamp(command.to.0.saturating_sub(1)));
+        row.scanned = row.scanned.min(TailMark::before(command.to));
         step.put(&group_key, &row);
         step.events.push(Event::Ready { queue, group: row.id });
         moved += 1;

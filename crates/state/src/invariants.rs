@@ -10,7 +10,7 @@ use crate::{Reading, group, run};
 use queen_core::row::transaction::TransactionIdExpiryRow;
 use queen_core::row::{
     CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
-    SegmentRow, TransactionIdRow, key,
+    SegmentRow, TailMark, TransactionIdRow, key,
 };
 use queen_core::run::RunHeader;
 use queen_core::table::Table;
@@ -229,7 +229,7 @@ fn ready_consistent(check: &Check, store: &impl Reading) -> Checked {
     check.that(rows == ready, || format!("{rows} ready rows, {ready} ready cursors"))
 }
 
-/// What a group has still to get is in `Ready`, leased, or after its `scanned` stamp.
+/// What a group has still to get is in `Ready`, leased, or after its `scanned` mark.
 fn every_backlog_is_known(check: &Check, store: &impl Reading) -> Checked {
     let mut groups: BTreeMap<QueueId, Vec<GroupRow>> = BTreeMap::new();
     let mut ids: Vec<GroupId> = Vec::new();
@@ -243,7 +243,7 @@ fn every_backlog_is_known(check: &Check, store: &impl Reading) -> Checked {
         let row: PartitionRow = check.read(decode(&row_key, &value))?;
         let queue = check.read(parts(Table::Partition, &row_key, key::queue_of(&row_key)))?;
         for group in groups.get(&queue).into_iter().flatten() {
-            if row.last > group.scanned {
+            if (TailMark { stamp: row.last, partition: row.id }) > group.scanned {
                 continue;
             }
             let cursor = check.read(group::cursor(store, group.id, row.id))?;

@@ -17,7 +17,7 @@ const GROUPS: [Option<&str>; 3] = [Some("g"), Some("h"), None];
 
 #[derive(Clone, Debug)]
 enum Op {
-    Push { partition: usize, ids: Vec<Option<u8>> },
+    Push(BTreeMap<usize, Vec<Option<u8>>>),
     Pop { group: usize, named: Option<usize>, batch: u32, width: u32, auto: bool, new: bool },
     Ack { group: usize, items: Vec<(usize, u8, u8, u8)> },
     Extend { group: usize, partition: usize, seconds: u32 },
@@ -32,7 +32,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let named = proptest::option::weighted(0.25, p.clone());
     let item = (p.clone(), 0u8..12, 0u8..8, 0u8..8);
     let op = prop_oneof![
-        4 => (p.clone(), ids).prop_map(|(partition, ids)| Op::Push { partition, ids }),
+        4 => proptest::collection::btree_map(p.clone(), ids, 1..4).prop_map(Op::Push),
         6 => (g.clone(), named, 0u32..7, 1u32..4, proptest::bool::weighted(0.2), any::<bool>())
             .prop_map(|(group, named, batch, width, auto, new)|
                 Op::Pop { group, named, batch, width, auto, new }),
@@ -373,7 +373,7 @@ impl Trial {
 
     fn run(&mut self, op: &Op) {
         match op {
-            Op::Push { partition, ids } => self.push(*partition, ids),
+            Op::Push(groups) => self.push(groups),
             Op::Pop { .. } => self.pop(op),
             Op::Ack { group, items } => self.ack(*group, items),
             Op::Extend { group, partition, seconds } => {
@@ -390,21 +390,27 @@ impl Trial {
         assert_eq!(self.world.letters("q").len(), self.model.letters);
     }
 
-    fn push(&mut self, partition: usize, ids: &[Option<u8>]) {
-        let ids: Vec<_> = ids.iter().map(|id| id.map(|id| format!("id-{id}"))).collect();
-        let items: Vec<_> = ids.iter().map(|id| (id.as_deref(), "{}")).collect();
-        let (bytes, text_bytes) = frames(&items);
-        let group = PushGroup {
+    fn push(&mut self, pushed: &BTreeMap<usize, Vec<Option<u8>>>) {
+        let text = |id: &Option<u8>| id.map(|id| format!("id-{id}"));
+        let named: Vec<(usize, Vec<Option<String>>)> =
+            pushed.iter().map(|(p, ids)| (*p, ids.iter().map(text).collect())).collect();
+        let encoded: Vec<_> = named
+            .iter()
+            .map(|(_, ids)| frames(&ids.iter().map(|id| (id.as_deref(), "{}")).collect::<Vec<_>>()))
+            .collect();
+        let groups = named.iter().zip(&encoded).map(|((p, ids), (bytes, text_bytes))| PushGroup {
             queue: "q",
-            partition: PARTITIONS[partition],
-            count: items.len() as u32,
+            partition: PARTITIONS[*p],
+            count: ids.len() as u32,
             has_transaction_ids: ids.iter().any(Option::is_some),
-            text_bytes,
-            frames: &bytes,
-        };
-        let push = Push { tenant: TENANT, groups: vec![group] };
-        let Reply::Push(groups) = self.apply(Command::Push(push)) else { panic!() };
-        self.model.push(partition, &ids, &groups[0]);
+            text_bytes: *text_bytes,
+            frames: bytes,
+        });
+        let push = Push { tenant: TENANT, groups: groups.collect() };
+        let Reply::Push(replies) = self.apply(Command::Push(push)) else { panic!() };
+        for ((partition, ids), reply) in named.iter().zip(&replies) {
+            self.model.push(*partition, ids, reply);
+        }
     }
 
     fn pop(&mut self, op: &Op) {

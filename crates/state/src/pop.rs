@@ -4,7 +4,7 @@
 //! registration (`group`), reading the messages (the caller, from the queue logs).
 //!
 //! Two tables are merged by stamp, so that whoever waits longest comes first: `Ready`, where the
-//! group has been before, and `Tail` after the group's `scanned` stamp, where it has not looked
+//! group has been before, and `Tail` after the group's `scanned` mark, where it has not looked
 //! since the last write. A push touches only `Tail`: it costs the same for any number of groups.
 
 use crate::Storage;
@@ -16,7 +16,7 @@ use crate::tables::StorageError;
 use queen_core::command::Pop;
 use queen_core::options::QueueOptions;
 use queen_core::reply::{Claim, Popped, Reply};
-use queen_core::row::{CursorRow, GroupRow, HeldLease, key};
+use queen_core::row::{CursorRow, GroupRow, HeldLease, TailMark, key};
 use queen_core::table::Table;
 use queen_core::{LeaseId, Offset, PartitionId, Stamp};
 use std::collections::VecDeque;
@@ -129,9 +129,13 @@ fn claim_any<S: Storage>(
             From::Ready => look_at_ready(step, claiming, stamp, id)?,
             From::Tail => {
                 look_at_tail(step, claiming, id)?;
-                claiming.group.scanned = stamp;
+                claiming.group.scanned = TailMark { stamp, partition: id };
             }
         }
+    }
+    if waiting.tail_is_done() {
+        // Nothing more is stamped as the last row seen: the next pop need not look.
+        claiming.group.scanned.partition = PartitionId(u64::MAX);
     }
     Ok(())
 }
@@ -250,6 +254,8 @@ enum From {
 struct Waiting {
     ready: Source,
     tail: Source,
+    /// `Tail` is looked at beyond the stamp where the group stopped.
+    covered: bool,
 }
 
 /// One of the two tables, read in chunks from `from` to `to`.
@@ -267,16 +273,23 @@ impl Waiting {
     fn new(claiming: &Claiming, now: Stamp, last: Option<Stamp>) -> Waiting {
         let (queue, group) = (&claiming.queue, &claiming.group);
         let quiet = now.minus_seconds(queue.row.options.window_buffer.max(0) as u64);
-        let tail = |after: Stamp| {
-            key::tail(queue.id, Stamp(after.0.saturating_add(1)), PartitionId(0)).to_vec()
-        };
+        let upto = TailMark { stamp: quiet, partition: PartitionId(u64::MAX) };
+        let (from, to) =
+            (key::tail_after(queue.id, group.scanned), key::tail_after(queue.id, upto));
         let ready = |at: Stamp| key::ready(group.id, at, PartitionId(0)).to_vec();
         let mut waiting = Waiting {
             ready: Source::new(Table::Ready, ready(Stamp::ZERO), ready(Stamp(now.0 + 1))),
-            tail: Source::new(Table::Tail, tail(group.scanned), tail(quiet)),
+            tail: Source::new(Table::Tail, from.to_vec(), to.to_vec()),
+            covered: group.scanned.stamp <= quiet,
         };
+        let last = last.map(|stamp| TailMark { stamp, partition: PartitionId(u64::MAX) });
         waiting.tail.done |= last.is_some_and(|last| last <= group.scanned);
         waiting
+    }
+
+    /// Whether every row up to the last one seen, and of its stamp, was seen.
+    fn tail_is_done(&self) -> bool {
+        self.covered && self.tail.done && self.tail.rows.is_empty()
     }
 
     fn next<S: Storage>(

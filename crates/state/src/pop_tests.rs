@@ -57,6 +57,27 @@ fn a_pop_takes_one_partition_unless_it_asks_for_more() {
 }
 
 #[test]
+fn partitions_of_one_push_are_given_one_after_the_other() {
+    let mut world = World::new();
+    let (bytes, text_bytes) = frames(&[(None, "1")]);
+    let names: Vec<String> = (0..100).map(|index| format!("p{index}")).collect();
+    let group = |name| PushGroup {
+        queue: "q",
+        partition: name,
+        count: 1,
+        has_transaction_ids: false,
+        text_bytes,
+        frames: &bytes,
+    };
+    let groups = names.iter().map(|name| group(&name[..])).collect();
+    world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    for name in &names {
+        assert_eq!(spans(&world.pop("q", "g", 1)), [(&name[..], 0, 1)]);
+    }
+    assert_eq!(world.one("q", "g", 1), None);
+}
+
+#[test]
 fn a_leased_partition_is_not_given_to_another_worker_of_the_group() {
     let mut world = World::new();
     world.push("q", "p", 1);

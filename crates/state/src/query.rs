@@ -105,7 +105,7 @@ pub fn ready_at(
         Some((row, _)) => Some(parts(Table::Ready, row, key::ready_parts(row))?.1),
         None => None,
     };
-    let from = key::tail(queue.id, Stamp(group.scanned.0.saturating_add(1)), PartitionId(0));
+    let from = key::tail_after(queue.id, group.scanned);
     let to = key::after_prefix(&key::queue(queue.id));
     let tail = match store.scan(Table::Tail, &from, &to, 1)?.first() {
         Some((row, _)) => {

@@ -3,7 +3,7 @@
 use super::Row;
 use crate::command::GroupStart;
 use crate::table::Table;
-use crate::{GroupId, Stamp};
+use crate::{GroupId, PartitionId, Stamp};
 use serde::{Deserialize, Serialize};
 
 /// A group's registration on a queue. Queue and group name are its key.
@@ -17,9 +17,26 @@ pub struct GroupRow {
     pub mode: GroupStart,
     /// Messages stamped before this are not for the group, in a partition it has no cursor in yet.
     pub start: Stamp,
-    /// Every partition whose last stamp is not after this is in the group's `Ready` table, leased by
+    /// Every partition whose `Tail` row is not after this is in the group's `Ready` table, leased by
     /// it, or has nothing for it.
-    pub scanned: Stamp,
+    pub scanned: TailMark,
+}
+
+/// A place in a queue's `Tail` table: after the row of this stamp and partition. One push writes
+/// many partitions under one stamp, so a stamp alone is no place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TailMark {
+    /// Stamp of the row.
+    pub stamp: Stamp,
+    /// Partition of the row.
+    pub partition: PartitionId,
+}
+
+impl TailMark {
+    /// After every row stamped before `stamp`.
+    pub fn before(stamp: Stamp) -> TailMark {
+        TailMark { stamp: Stamp(stamp.0.saturating_sub(1)), partition: PartitionId(u64::MAX) }
+    }
 }
 
 impl Row for GroupRow {
@@ -38,8 +55,8 @@ mod tests {
             registered: Stamp(300),
             mode: GroupStart::From(Stamp(7)),
             start: Stamp(7),
-            scanned: Stamp(6),
+            scanned: TailMark { stamp: Stamp(6), partition: PartitionId(300) },
         };
-        assert_golden(&row, "0102ac0202070706");
+        assert_golden(&row, "0102ac0202070706ac02");
     }
 }

@@ -3,6 +3,7 @@
 //! Owns: the bytes of keys, both ways. Leaves to others: the values, and the keys of KV and pins (the
 //! other files here).
 
+use super::TailMark;
 use crate::{GroupId, LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
 
 /// Writes numbers one after the other into an array.
@@ -114,6 +115,15 @@ pub fn tail(queue: QueueId, last: Stamp, partition: PartitionId) -> [u8; 20] {
     Packed::new().u32(queue.0).u64(last.0).u64(partition.0).end()
 }
 
+/// The first `Tail` key that can follow a mark.
+pub fn tail_after(queue: QueueId, mark: TailMark) -> [u8; 20] {
+    let TailMark { stamp, partition } = mark;
+    match partition.0.checked_add(1) {
+        Some(next) => tail(queue, stamp, PartitionId(next)),
+        None => tail(queue, Stamp(stamp.0.saturating_add(1)), PartitionId(0)),
+    }
+}
+
 /// Parts of a `Tail` key.
 pub fn tail_parts(key: &[u8]) -> Option<(QueueId, Stamp, PartitionId)> {
     Some((QueueId(u32_at(key, 0)?), Stamp(u64_at(key, 4)?), PartitionId(u64_at(key, 12)?)))
@@ -219,6 +229,10 @@ mod tests {
         let (q, p, g) = (QueueId(258), PartitionId(3), GroupId(4));
         let (s, l) = (Stamp(1 << 40), LeaseId([9; 16]));
         assert_eq!(tail_parts(&tail(q, s, p)), Some((q, s, p)));
+        let mark = TailMark { stamp: s, partition: p };
+        assert!(tail(q, s, p) < tail_after(q, mark));
+        assert_eq!(tail_after(q, mark), tail(q, s, PartitionId(4)));
+        assert_eq!(tail_after(q, TailMark::before(s)), tail(q, s, PartitionId(0)));
         assert_eq!(run_parts(&run(p, Offset(8))), Some((p, Offset(8))));
         assert_eq!(segment_parts(&segment(q, 7)), Some((q, 7)));
         assert_eq!(transaction_id_parts(&transaction_id(p, 6)), Some((p, 6)));

@@ -22,7 +22,7 @@ pub mod transaction;
 
 pub use cursor::{CursorRow, HeldLease};
 pub use dead_letter::DeadLetterRow;
-pub use group::GroupRow;
+pub use group::{GroupRow, TailMark};
 pub use meta::{LastStampRow, NextIdsRow};
 pub use partition::{PartitionByIdRow, PartitionRow};
 pub use queue::{QueueNameRow, QueueRow};
