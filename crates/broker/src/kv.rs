@@ -128,14 +128,12 @@ pub fn check(batch: &KvBatch<'_>) -> Result<(), KvRefusal> {
             KvOpKind::GetMany { keys } => keys.len(),
             _ => 1,
         };
-        if let KvOpKind::Put { key, .. }
-        | KvOpKind::Delete { key, .. }
-        | KvOpKind::Incr { key, .. } = op.kind
+        if let KvOpKind::Put { key, .. } | KvOpKind::Delete { key, .. } | KvOpKind::Incr { key, .. } =
+            op.kind
+            && !written.insert((op.ns, key))
         {
-            if !written.insert((op.ns, key)) {
-                let detail = format!("operation {index}: {key:?} is written twice in one call");
-                return Err(KvRefusal::bad("kv_key_written_twice", detail));
-            }
+            let detail = format!("operation {index}: {key:?} is written twice in one call");
+            return Err(KvRefusal::bad("kv_key_written_twice", detail));
         }
     }
     if keys > KEYS_MAX {

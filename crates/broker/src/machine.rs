@@ -115,8 +115,8 @@ fn publish(shared: &Shared, events: &mut Vec<Event>) {
 impl Machine for Applier {
     fn applied(&self) -> Option<Vec<u8>> {
         let shared = self.shared.upgrade()?;
-        let applied = shared.store.read().applied().map(|applied| applied.mark.to_vec());
-        applied
+        let view = shared.store.read();
+        view.applied().map(|applied| applied.mark.to_vec())
     }
 
     fn apply(&self, entries: Vec<Committed>) -> Result<(), MachineFailed> {

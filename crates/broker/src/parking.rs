@@ -262,10 +262,9 @@ impl Drop for Ticket<'_> {
         // Whoever leaves after a ring either took one partition or nothing: a spare look by the next
         // one is cheap, a lost ring is not.
         let groups = self.spot.queue.and_then(|queue| lots.queues.get_mut(&queue));
-        if let Some(lot) = groups.and_then(|groups| groups.get_mut(&self.spot.group)) {
-            if let Some((_, bell)) = lot.any.pop_first() {
-                bell.ring();
-            }
+        let lot = groups.and_then(|groups| groups.get_mut(&self.spot.group));
+        if let Some((_, bell)) = lot.and_then(|lot| lot.any.pop_first()) {
+            bell.ring();
         }
     }
 }

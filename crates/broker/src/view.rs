@@ -22,6 +22,8 @@ pub struct Standing {
     pub storage_full: bool,
     /// Bytes written to the log since the start.
     pub log_bytes_written: u64,
+    /// Syncs done for them.
+    pub log_syncs: u64,
     /// The node is stopping.
     pub stopping: bool,
 }
@@ -31,6 +33,7 @@ impl Broker {
     pub fn standing(&self) -> Standing {
         let shared = &self.shared;
         let node = shared.proposer.node();
+        let log = node.map_or((0, 0), |node| node.wal_written());
         Standing {
             term: node.and_then(|node| *node.leadership().borrow()),
             applied: shared.store.read().applied().map_or(0, |applied| applied.index),
@@ -39,7 +42,8 @@ impl Broker {
             bytes_in_flight: shared.admission.in_flight(),
             parked: shared.parking.parked(),
             storage_full: shared.admission.storage_full(),
-            log_bytes_written: node.map_or(0, |node| node.wal_written().0),
+            log_bytes_written: log.0,
+            log_syncs: log.1,
             stopping: *shared.stop.borrow(),
         }
     }

@@ -121,6 +121,8 @@ fn log(call: &Call, page: &mut Page) {
     page.counter("queen_raft_proposals_total", "Commands proposed", counters.proposed.get());
     let name = "queen_raft_log_written_bytes_total";
     page.counter(name, "Bytes written to the log", standing.log_bytes_written);
+    let name = "queen_raft_log_syncs_total";
+    page.counter(name, "Syncs of the log", standing.log_syncs);
     let name = "queen_raft_admit_total";
     page.family(name, "counter", "Commands let in and refused");
     page.sample(name, "{outcome=\"admitted\"}", counters.admitted.get());

@@ -25,14 +25,6 @@ impl<'a> Query<'a> {
     pub(crate) fn get(self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(key, _)| key == name).map(|(_, v)| v).filter(|v| !v.is_empty())
     }
-
-    /// A whole number, or what is wrong with it.
-    pub(crate) fn number(self, name: &str) -> Result<Option<i64>, String> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(text) => whole(name, &text).map(Some),
-        }
-    }
 }
 
 /// A parameter's text as a whole number, or what is wrong with it.
@@ -64,8 +56,8 @@ mod tests {
         assert_eq!(query.get("b").unwrap(), "x/y z");
         assert_eq!(query.get("c"), None);
         assert_eq!(query.get("d"), None);
-        assert_eq!(query.number("a"), Ok(Some(1)));
-        assert_eq!(query.number("b").unwrap_err(), "parameter b: \"x/y z\" is not a whole number");
+        assert_eq!(whole("n", " 7 "), Ok(7));
+        assert_eq!(whole("n", "x").unwrap_err(), "parameter n: \"x\" is not a whole number");
         assert!(on("TRUE") && on("1") && !on("no"));
     }
 }

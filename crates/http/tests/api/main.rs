@@ -1,0 +1,10 @@
+//! The HTTP face over loopback, against a broker on disk in a directory of its own.
+
+#![allow(clippy::unwrap_used)]
+
+mod ack;
+mod bad_input;
+mod lease;
+mod node;
+mod pop;
+mod push;
