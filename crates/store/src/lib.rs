@@ -11,6 +11,7 @@
 mod checkpoint;
 mod control;
 mod error;
+mod gaps;
 mod lock;
 mod log_files;
 mod log_writer;
@@ -20,6 +21,7 @@ mod overlay;
 mod recovery;
 mod row_cache;
 mod scrub;
+mod snapshot;
 mod space;
 mod store;
 mod tables;

@@ -17,15 +17,14 @@
 
 use crate::log_files::no_handle_left;
 use crate::overlay::Overlay;
+use crate::snapshot::{Rows, Snapshot};
 use crate::store::Applied;
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
-use lsm_tree::config::PinningPolicy;
 use lsm_tree::{
-    AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
-    Slice,
+    AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Slice,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use queen_core::table::Table;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,6 +86,8 @@ pub(crate) type ReadError = lsm_tree::Error;
 /// The tree.
 pub(crate) struct Lsm {
     tree: AnyTree,
+    /// What readers see. Replaced when the tree has changed.
+    snapshot: RwLock<Arc<Snapshot>>,
     sequence: SequenceNumberCounter,
     strategy: Arc<Leveled>,
     dir: PathBuf,
@@ -103,14 +104,13 @@ impl Lsm {
         let tree = Config::new(dir, sequence.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::new(Cache::with_capacity_bytes(block_cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES))))
-            .index_block_pinning_policy(PinningPolicy::all(false))
-            .filter_block_pinning_policy(PinningPolicy::all(false))
             .open()?;
         // Every write must count higher than all that is there, or it would be hidden by them.
         sequence.fetch_max(tree.get_highest_seqno().map_or(0, |highest| highest + 1));
         let strategy =
             Leveled::default().with_table_target_size(FILE_BYTES).with_l0_threshold(UNMERGED_FILES);
         Ok(Lsm {
+            snapshot: RwLock::new(Arc::new(Snapshot::take(&tree))),
             tree,
             sequence,
             strategy: Arc::new(strategy),
@@ -121,25 +121,27 @@ impl Lsm {
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, ReadError> {
-        with_key(table, key, |key| self.tree.get(key, SeqNo::MAX))
+        let snapshot = self.snapshot.read().clone();
+        with_key(table, key, |key| snapshot.get(key))
     }
 
     /// Rows with `from <= key < to`; the keys come with their table number before them.
-    pub(crate) fn range(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: &[u8],
-    ) -> impl DoubleEndedIterator<Item = Result<(Slice, Slice), ReadError>> + use<> {
-        let range = with_key(table, from, |key| Slice::from(key))..with_key(table, to, |key| {
-            Slice::from(key)
-        });
-        self.tree.range(range, SeqNo::MAX, None).map(Guard::into_inner)
+    pub(crate) fn range(&self, table: Table, from: &[u8], to: &[u8]) -> Rows {
+        let of = |key| with_key(table, key, |key| Slice::from(key));
+        let snapshot = self.snapshot.read().clone();
+        snapshot.range(of(from), of(to))
+    }
+
+    /// Rows with `from <= key` to the end of the table.
+    pub(crate) fn range_from(&self, table: Table, from: &[u8]) -> Rows {
+        let from = with_key(table, from, |key| Slice::from(key));
+        let snapshot = self.snapshot.read().clone();
+        snapshot.range(from, Slice::from([table as u8 + 1]))
     }
 
     /// The position that the rows stand at; `None` before the first checkpoint.
     pub(crate) fn applied(&self) -> Result<Option<Applied>, String> {
-        match self.tree.get(APPLIED_KEY, SeqNo::MAX) {
+        match self.snapshot.read().get(APPLIED_KEY) {
             Ok(None) => Ok(None),
             Ok(Some(bytes)) => decode_applied(&bytes).map(Some),
             Err(error) => Err(error.to_string()),
@@ -171,6 +173,7 @@ impl Lsm {
         }
         writer.write(APPLIED_KEY, encode_applied(applied))?;
         writer.finish()?;
+        self.renew_snapshot();
         // Old versions have no readers but those that hold them.
         let safe = self.sequence.get();
         if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.dir, safe) {
@@ -206,7 +209,18 @@ impl Lsm {
             self.remove_unnamed_files(first_file);
             return Err(error.into());
         }
-        Ok(self.tree.current_version().id() != before)
+        let changed = self.tree.current_version().id() != before;
+        if changed {
+            self.renew_snapshot();
+        }
+        Ok(changed)
+    }
+
+    fn renew_snapshot(&self) {
+        // Two at once, one of a checkpoint and one of a merge: the later must hold both.
+        let mut snapshot = self.snapshot.upgradable_read();
+        let new = Arc::new(Snapshot::take(&self.tree));
+        snapshot.with_upgraded(|snapshot| *snapshot = new);
     }
 
     /// Whether so many files wait to be merged that reads would grow slow.

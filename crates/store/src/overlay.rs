@@ -19,7 +19,7 @@ const ROW_BYTES: usize = 96;
 pub(crate) struct KeyBytes([u8]);
 
 impl KeyBytes {
-    fn new(bytes: &[u8]) -> &KeyBytes {
+    pub(crate) fn new(bytes: &[u8]) -> &KeyBytes {
         // SAFETY: `KeyBytes` is a transparent wrapper of `[u8]`.
         unsafe { &*(std::ptr::from_ref(bytes) as *const KeyBytes) }
     }
@@ -55,6 +55,12 @@ impl std::ops::Deref for Key {
 
     fn deref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl From<&[u8]> for Key {
+    fn from(bytes: &[u8]) -> Key {
+        Key(Slice::from(bytes))
     }
 }
 
@@ -146,7 +152,7 @@ impl Overlay {
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8], fresh: bool) {
         use std::collections::btree_map::Entry;
         let row = Slice::from(value);
-        match self.tables[table as usize].entry(Key(Slice::from(key))) {
+        match self.tables[table as usize].entry(Key::from(key)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(if fresh { Dirty::Fresh(row) } else { Dirty::Set(row) });
                 self.bytes += key.len() + value.len() + ROW_BYTES;
@@ -167,7 +173,7 @@ impl Overlay {
     /// Removes a row.
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) {
         use std::collections::btree_map::Entry;
-        match self.tables[table as usize].entry(Key(Slice::from(key))) {
+        match self.tables[table as usize].entry(Key::from(key)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Dirty::Gone);
                 self.bytes += key.len() + ROW_BYTES;

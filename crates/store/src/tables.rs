@@ -6,9 +6,11 @@
 //! and the disk; afterwards they say the same as the disk and stay as its warmest cache until the
 //! next freeze.
 
+use crate::gaps::Gaps;
 use crate::lsm::{Lsm, ReadError, row_key};
 use crate::overlay::{Dirty, Overlay};
 use crate::row_cache::RowCache;
+use crate::snapshot::Rows;
 use bytes::Bytes;
 use lsm_tree::Slice;
 use queen_core::table::Table;
@@ -18,6 +20,8 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::sync::Arc;
 
+type DiskRow = Result<(Slice, Slice), ReadError>;
+
 /// All layers of the tables.
 pub(crate) struct LayeredTables {
     dirty: Overlay,
@@ -25,12 +29,20 @@ pub(crate) struct LayeredTables {
     /// The frozen rows are on the disk.
     frozen_is_clean: bool,
     cache: Arc<RowCache>,
+    gaps: Gaps,
     lsm: Arc<Lsm>,
 }
 
 impl LayeredTables {
     pub(crate) fn new(lsm: Arc<Lsm>, cache: Arc<RowCache>) -> LayeredTables {
-        LayeredTables { dirty: Overlay::default(), frozen: None, frozen_is_clean: true, cache, lsm }
+        LayeredTables {
+            dirty: Overlay::default(),
+            frozen: None,
+            frozen_is_clean: true,
+            cache,
+            gaps: Gaps::new(),
+            lsm,
+        }
     }
 
     /// Memory of the rows that no checkpoint holds yet. Bytes.
@@ -59,6 +71,8 @@ impl LayeredTables {
     /// The frozen rows are on the disk now, and the cache has forgotten what it knew of them.
     pub(crate) fn frozen_is_written(&mut self) {
         self.frozen_is_clean = true;
+        // Nobody scans now, so nobody learns from the disk as it was before.
+        self.gaps.clear();
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
@@ -93,7 +107,7 @@ impl LayeredTables {
         Merge {
             dirty: self.dirty.range(table, from, to).peekable(),
             frozen: frozen.into_iter().flatten().peekable(),
-            disk: self.lsm.range(table, from, to).peekable(),
+            disk: self.disk_rows(table, from, to).peekable(),
             first: Ordering::Less,
         }
         .take(limit)
@@ -113,10 +127,34 @@ impl LayeredTables {
         Merge {
             dirty: self.dirty.range(table, from, to).rev().peekable(),
             frozen: frozen.into_iter().flatten().peekable(),
-            disk: self.lsm.range(table, from, to).rev().peekable(),
+            disk: (!self.gaps.cover(table, from, to))
+                .then(|| self.lsm.range(table, from, to).rev())
+                .into_iter()
+                .flatten()
+                .peekable(),
             first: Ordering::Greater,
         }
         .take(limit)
+    }
+
+    /// The rows of the disk, ascending. Learns where the first one lies.
+    fn disk_rows(&self, table: Table, from: &[u8], to: &[u8]) -> impl Iterator<Item = DiskRow> {
+        let rows: Option<Peekable<Rows>> = (!self.gaps.cover(table, from, to)).then(|| {
+            // Beyond `to`, so that the next scan, which often reaches a little further, knows too.
+            let mut rows = self.lsm.range_from(table, from).peekable();
+            match rows.peek() {
+                Some(Ok((first, _))) => self.gaps.learn(table, from, Some(row_key(first))),
+                Some(Err(_)) => {}
+                None => self.gaps.learn(table, from, None),
+            }
+            rows
+        });
+        let to = Slice::from(to);
+        let before = move |row: &DiskRow| match row {
+            Ok((key, _)) => row_key(key) < &*to,
+            Err(_) => true,
+        };
+        rows.into_iter().flatten().take_while(before)
     }
 
     /// The frozen rows as far as the disk does not say the same.
@@ -146,7 +184,7 @@ impl<'a, D, F, L> Merge<D, F, L>
 where
     D: Iterator<Item = (&'a [u8], &'a Dirty)>,
     F: Iterator<Item = (&'a [u8], &'a Dirty)>,
-    L: Iterator<Item = Result<(Slice, Slice), ReadError>>,
+    L: Iterator<Item = DiskRow>,
 {
     fn take(mut self, limit: usize) -> Result<Vec<Row>, StorageError> {
         let mut rows = Vec::new();
@@ -195,14 +233,14 @@ where
 }
 
 /// Whether a row of the disk comes before `key`; an error does, so that it is met.
-fn is_before(first: Ordering, row: &Result<(Slice, Slice), ReadError>, key: &[u8]) -> bool {
+fn is_before(first: Ordering, row: &DiskRow, key: &[u8]) -> bool {
     match row {
         Ok((found, _)) => row_key(found).cmp(key) == first,
         Err(_) => true,
     }
 }
 
-fn disk_row(row: Result<(Slice, Slice), ReadError>) -> Result<Row, StorageError> {
+fn disk_row(row: DiskRow) -> Result<Row, StorageError> {
     let (key, value) = row.map_err(unreadable)?;
     Ok((Bytes::copy_from_slice(row_key(&key)), copy(&value)))
 }
