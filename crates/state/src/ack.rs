@@ -12,7 +12,7 @@ use crate::group;
 use crate::lease;
 use crate::step::{Partition, Queue, Step, partition_with_id};
 use crate::tables::StorageError;
-use crate::transaction::Resolver;
+use crate::transaction::{HISTORY_BYTES, Resolver};
 use crate::{Reading, Storage};
 use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
 use queen_core::reply::{AckOutcome, AckRefusal, Reply};
@@ -34,11 +34,19 @@ pub(crate) fn apply<S: Storage>(
             None => outcomes[index].refusal = Some(AckRefusal::Unresolvable),
         }
     }
-    let mut letters = 0;
+    let mut bounds = Bounds { letters: 0, history: HISTORY_BYTES };
     for (id, indexes) in partitions {
-        settle(step, ack, id, &indexes, &mut letters, &mut outcomes)?;
+        settle(step, ack, id, &indexes, &mut bounds, &mut outcomes)?;
     }
     Ok(Reply::Ack(outcomes))
+}
+
+/// What the partitions of a call share.
+struct Bounds {
+    /// Dead letters filed: the number of the next one.
+    letters: u32,
+    /// Bytes of consumed log that may still be read.
+    history: u64,
 }
 
 /// A partition whose items are settled, and for whom.
@@ -78,7 +86,7 @@ fn settle<S: Storage>(
     ack: &Ack<'_>,
     id: PartitionId,
     indexes: &[usize],
-    letters: &mut u32,
+    bounds: &mut Bounds,
     outcomes: &mut [AckOutcome],
 ) -> Result<(), StorageError> {
     let target = match target(step, ack, id)? {
@@ -90,7 +98,8 @@ fn settle<S: Storage>(
     };
     let held = lease::live(&target.cursor, step.stamp);
     let mut accepted: Vec<(usize, Offset)> = Vec::with_capacity(indexes.len());
-    let mut resolver = Resolver::new(&target.partition, target.cursor, step.stamp);
+    let mut resolver =
+        Resolver::new(&target.partition, target.cursor, step.stamp, &mut bounds.history);
     for &index in indexes {
         let item = &ack.items[index];
         match judge(&*step.store, &mut resolver, &target.cursor, held, item)? {
@@ -107,8 +116,8 @@ fn settle<S: Storage>(
     for (&offset, error) in &settlement.letters {
         let retries = target.cursor.failures;
         let failed = Failed { partition: &target.partition, group, offset, retries, error };
-        dead_letter::file(step, &failed, *letters)?;
-        *letters += 1;
+        dead_letter::file(step, &failed, bounds.letters)?;
+        bounds.letters += 1;
     }
     let released = settlement.store(step, target)?;
     for (index, offset) in accepted {

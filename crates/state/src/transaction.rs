@@ -24,8 +24,8 @@ use std::collections::HashMap;
 const CHUNK: usize = 512;
 /// Consumed messages among which an ack is looked for when its id's row is gone.
 const HISTORY_MESSAGES: u64 = 65_536;
-/// Bytes of log read for that, at most, per partition and command.
-const HISTORY_BYTES: u64 = 64 << 20;
+/// Bytes of log read for that, at most, per command.
+pub(crate) const HISTORY_BYTES: u64 = 32 << 20;
 
 /// The run whose frames were looked at last.
 #[derive(Default)]
@@ -245,14 +245,21 @@ pub(crate) struct Resolver<'p> {
     cursor: CursorRow,
     now: Stamp,
     last: LastRun,
-    /// Ids of the batch that is out, and of what was consumed before it, as far as their rows may be
-    /// gone. Read once, when an id needs it.
-    aged: Option<HashMap<String, Offset>>,
+    /// Hashes of the ids of the batch that is out, and of what was consumed before it, as far as
+    /// their rows may be gone. Read once, when an id needs it.
+    aged: Option<HashMap<u64, Offset>>,
+    /// Bytes of log that the command may still read of what was consumed.
+    history: &'p mut u64,
 }
 
 impl<'p> Resolver<'p> {
-    pub(crate) fn new(partition: &'p Partition, cursor: CursorRow, now: Stamp) -> Resolver<'p> {
-        Resolver { partition, cursor, now, last: LastRun::default(), aged: None }
+    pub(crate) fn new(
+        partition: &'p Partition,
+        cursor: CursorRow,
+        now: Stamp,
+        history: &'p mut u64,
+    ) -> Resolver<'p> {
+        Resolver { partition, cursor, now, last: LastRun::default(), aged: None, history }
     }
 
     /// The offset of the message that has this transaction id, if it can still be told.
@@ -267,7 +274,8 @@ impl<'p> Resolver<'p> {
         if let Some(found) = minted(store, self.partition, id)? {
             return Ok(Some(found.offset));
         }
-        let key = key::transaction_id(self.partition.row.id, hash(id));
+        let hash = hash(id);
+        let key = key::transaction_id(self.partition.row.id, hash);
         let places = get::<TransactionIdRow>(store, &key)?.unwrap_or_default().0;
         if let [place] = places[..] {
             return Ok(Some(place.offset));
@@ -287,53 +295,62 @@ impl<'p> Resolver<'p> {
         if let Some(offset) = ahead.or(behind) {
             return Ok(Some(offset));
         }
-        if self.aged.is_none() {
-            self.aged = Some(self.read_aged(store)?);
+        let aged = match self.aged.take() {
+            Some(aged) => aged,
+            None => self.read_aged(store)?,
+        };
+        let found = aged.get(&hash).copied();
+        self.aged = Some(aged);
+        match found {
+            Some(offset) => {
+                let same = self.last.has_id(store, self.partition, offset, id)?;
+                Ok(Some(offset).filter(|_| same == Some(true)))
+            }
+            None => Ok(None),
         }
-        Ok(self.aged.as_ref().and_then(|aged| aged.get(id)).copied())
     }
 
     /// Ids whose rows may be gone: of the batch that is out, then of the messages before it.
-    fn read_aged(&self, store: &impl Reading) -> Result<HashMap<String, Offset>, StorageError> {
+    fn read_aged(&mut self, store: &impl Reading) -> Result<HashMap<u64, Offset>, StorageError> {
         let mut ids = HashMap::new();
         let row = &self.partition.row;
-        let (next, mut bytes) = (self.cursor.next.max(row.log_start), HISTORY_BYTES);
+        let next = self.cursor.next.max(row.log_start);
         let mut at = next;
         while at < self.cursor.delivered.min(row.next) {
             let run = run::kept_at(store, row.id, at)?;
-            self.read_run(store, &run, &mut bytes, &mut ids)?;
+            self.read_run(store, &run, &mut ids)?;
             at = run.end();
         }
         let oldest = Offset(next.0.saturating_sub(HISTORY_MESSAGES)).max(row.log_start);
         let mut at = next;
-        while at > oldest && bytes > 0 {
+        while at > oldest && *self.history > 0 {
             let run = run::kept_at(store, row.id, Offset(at.0 - 1))?;
-            self.read_run(store, &run, &mut bytes, &mut ids)?;
+            let read = self.read_run(store, &run, &mut ids)?;
+            *self.history = self.history.saturating_sub(read);
             at = run.first;
         }
         Ok(ids)
     }
 
+    /// Adds the ids of a run, unless their rows must be there; gives the bytes read.
     fn read_run(
         &self,
         store: &impl Reading,
         run: &Run,
-        bytes: &mut u64,
-        ids: &mut HashMap<String, Offset>,
-    ) -> Result<(), StorageError> {
+        ids: &mut HashMap<u64, Offset>,
+    ) -> Result<u64, StorageError> {
         let rows_live = run.row.stamp.plus_seconds(ACK_MEMORY_SECONDS_MIN) > self.now;
         if rows_live || !run.row.own_ids {
-            return Ok(());
+            return Ok(0);
         }
-        *bytes = bytes.saturating_sub(run.row.run_len());
         let frames = run::frames(store, self.partition.queue, run)?;
         for (index, frame) in Frames::new(&frames).enumerate() {
             let frame = frame.map_err(|bad| StorageError(bad.to_string()))?;
             if let Some(id) = run::own_id(&frame) {
-                ids.entry(id.into_owned()).or_insert(run.first.plus(index as u64));
+                ids.entry(hash(&id)).or_insert(run.first.plus(index as u64));
             }
         }
-        Ok(())
+        Ok(run.row.run_len())
     }
 }
 
