@@ -249,6 +249,32 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_keys_are_fixed() {
+        let hex = |key: &[u8]| key.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let (q, p, g, s) = (QueueId(1), PartitionId(2), GroupId(3), Stamp(4));
+        let tenant = "00000000000000000000000000000001";
+        assert_eq!(hex(&queue_name(TenantId::DEFAULT, "q")), format!("{tenant}71"));
+        assert_eq!(hex(&queue(q)), "00000001");
+        assert_eq!(hex(&partition(q, "p")), "0000000170");
+        assert_eq!(hex(&partition_by_id(p)), "0000000000000002");
+        assert_eq!(hex(&run(p, Offset(5))), "00000000000000020000000000000005");
+        assert_eq!(hex(&tail(q, s, p)), "0000000100000000000000040000000000000002");
+        assert_eq!(hex(&segment(q, 5)), "0000000100000005");
+        assert_eq!(hex(&transaction_id(p, 6)), "00000000000000020000000000000006");
+        let expiry = "0000000000000004000000000000000200000007";
+        assert_eq!(hex(&transaction_id_expiry(s, p, 7)), expiry);
+        assert_eq!(hex(&group(q, "g")), "0000000167");
+        assert_eq!(hex(&cursor(g, p)), "000000030000000000000002");
+        assert_eq!(hex(&ready(g, s, p)), "0000000300000000000000040000000000000002");
+        let held = hex(&lease(LeaseId([9; 16]), g, p));
+        assert_eq!(held, format!("{}000000030000000000000002", "09".repeat(16)));
+        assert_eq!(hex(&lease_expiry(s, g, p)), "0000000000000004000000030000000000000002");
+        assert_eq!(hex(&dead_letter(q, s, 8)), "00000001000000000000000400000008");
+        assert_eq!(dead_letter_by_id([2; 16]), [2; 16]);
+        assert_eq!((META_LAST_STAMP, META_NEXT_IDS), (&b"last_stamp"[..], &b"next_ids"[..]));
+    }
+
+    #[test]
     fn the_end_of_a_prefix_is_the_first_key_after_it() {
         assert_eq!(after_prefix(b"ab"), b"ac");
         assert_eq!(after_prefix(b"a\xff"), b"b");

@@ -110,3 +110,38 @@ pub(crate) fn assert_golden<R: Row + PartialEq + std::fmt::Debug>(row: &R, hex: 
     longer.push(0);
     assert!(R::decode(&longer).is_err());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read<R: Row>(bytes: &[u8]) {
+        if let Ok(row) = R::decode(bytes) {
+            assert!(R::decode(&row.encode()).is_ok());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_row_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(first) = bytes.first_mut() {
+                *first = 1;
+            }
+            read::<LastStampRow>(&bytes);
+            read::<NextIdsRow>(&bytes);
+            read::<QueueNameRow>(&bytes);
+            read::<QueueRow>(&bytes);
+            read::<PartitionRow>(&bytes);
+            read::<PartitionByIdRow>(&bytes);
+            read::<RunRow>(&bytes);
+            read::<SegmentRow>(&bytes);
+            read::<GroupRow>(&bytes);
+            read::<CursorRow>(&bytes);
+            read::<TransactionIdRow>(&bytes);
+            read::<TransactionIdExpiryRow>(&bytes);
+            read::<DeadLetterRow>(&bytes);
+            read::<dead_letter::DeadLetterByIdRow>(&bytes);
+        }
+    }
+}
