@@ -7,6 +7,8 @@
 //! Upholds: `synced-before-applied` (the machine sees an entry only after its bytes are synced),
 //! `applied-in-order` (each index once, rising, on one thread).
 
+// The library's error types are large, and its traits fix them.
+#![allow(clippy::result_large_err)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;

@@ -129,3 +129,7 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
         self.wal.purge(upto).await.map_err(write_error)
     }
 }
+
+#[cfg(test)]
+#[path = "log_storage_tests.rs"]
+mod tests;

@@ -158,3 +158,114 @@ async fn tables_that_are_ahead_of_the_log_stop_the_start() {
     let error = RaftNode::start(small(other.path()), Record::over(Some(mark))).await.err().unwrap();
     assert!(error.to_string().contains("not of the same moment"), "{error}");
 }
+
+#[tokio::test]
+async fn a_failed_sync_stops_the_node_and_what_waited_is_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let disk = Arc::new(crate::wal::fault_disk::FaultDisk::default());
+    let node = RaftNode::start_on(small(dir.path()), machine.clone(), disk.clone()).await.unwrap();
+    node.propose(Bytes::from_static(b"good")).unwrap();
+    machine.wait_for(1);
+    disk.fail_syncs_after(0);
+    node.propose(Bytes::from_static(b"lost")).unwrap();
+    let why = node.stopped().await.unwrap();
+    assert!(why.contains("os error 5"), "{why}");
+    assert_eq!(machine.proposals(), ["good"]);
+    assert_eq!(machine.state().leadership.last(), Some(&None));
+    assert_eq!(*node.leadership().borrow(), None);
+    assert_eq!(node.propose(Bytes::new()), Err(NotProposed::Stopped));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_proposals_until_space_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let disk = Arc::new(crate::wal::fault_disk::FaultDisk::default());
+    let node = RaftNode::start_on(small(dir.path()), machine.clone(), disk.clone()).await.unwrap();
+    disk.set_full(true);
+    let large = Bytes::from(vec![1; 12 << 10]);
+    for _ in 0..4 {
+        node.propose(large.clone()).unwrap();
+    }
+    node.storage_full().wait_for(|full| *full).await.unwrap();
+    assert!(machine.proposals().len() < 4);
+    disk.set_full(false);
+    machine.wait_for(4);
+    assert!(!*node.storage_full().borrow());
+    node.shutdown().await;
+    assert_eq!(node.stopped().await, None);
+}
+
+struct Refusing;
+
+impl Machine for Refusing {
+    fn applied(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), MachineFailed> {
+        if entries.iter().any(|entry| !entry.proposals.is_empty()) {
+            return Err(MachineFailed("table kv is broken".into()));
+        }
+        Ok(())
+    }
+
+    fn leadership(&self, _: Option<u64>) {}
+}
+
+#[tokio::test]
+async fn a_machine_that_cannot_go_on_stops_the_node_with_its_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = RaftNode::start(small(dir.path()), Arc::new(Refusing)).await.unwrap();
+    node.propose(Bytes::from_static(b"x")).unwrap();
+    let why = node.stopped().await.unwrap();
+    assert!(why.contains("table kv is broken"), "{why}");
+    let error = RaftNode::start(small(dir.path()), Arc::new(Refusing)).await.err().unwrap();
+    assert!(error.to_string().contains("table kv is broken"), "{error}");
+}
+
+#[tokio::test]
+async fn another_node_id_on_the_same_log_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = RaftNode::start(small(dir.path()), Record::over(None)).await.unwrap();
+    node.shutdown().await;
+    let options = RaftOptions { node_id: 2, ..small(dir.path()) };
+    let error = RaftNode::start(options, Record::over(None)).await.err().unwrap();
+    assert!(error.to_string().contains("whose voters are [1], this is node 2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_without_handles_stops_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), machine.clone()).await.unwrap();
+    let mut leadership = node.leadership();
+    drop(node);
+    while leadership.changed().await.is_ok() {}
+    assert_eq!(machine.state().leadership.last(), Some(&None));
+}
+
+#[tokio::test]
+async fn proposals_that_wait_together_share_entries_of_bounded_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let mut options = small(dir.path());
+    options.wal.entry_bytes = 10 << 10;
+    let node = RaftNode::start(options, machine.clone()).await.unwrap();
+    let (count, one) = (400, Bytes::from(vec![3; 1 << 10]));
+    for _ in 0..count {
+        node.propose(one.clone()).unwrap();
+    }
+    let huge = Bytes::from(vec![4; 50 << 10]);
+    node.propose(huge.clone()).unwrap();
+    node.shutdown().await;
+    let entries = machine.state().entries;
+    assert!(entries.len() < count, "each proposal had an entry of its own");
+    for entry in &entries {
+        let bytes: usize = entry.proposals.iter().map(Bytes::len).sum();
+        assert!(bytes <= 10 << 10 || *entry.proposals == [huge.clone()], "{bytes}");
+    }
+    assert_eq!(machine.proposals().len(), count + 1);
+}

@@ -43,7 +43,7 @@ const KIND_PROPOSALS: u8 = 2;
 const KIND_MEMBERSHIP: u8 = 3;
 
 const _: () = assert!(RECORDS_START.is_multiple_of(ALIGN));
-const _: () = assert!(RECORD_HEADER_BYTES as u64 % ALIGN == 0);
+const _: () = assert!((RECORD_HEADER_BYTES as u64).is_multiple_of(ALIGN));
 
 /// What a file says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

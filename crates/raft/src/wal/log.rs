@@ -53,6 +53,8 @@ pub(crate) struct Log {
     terms: Terms,
     purged: Option<EntryId>,
     last: Option<EntryId>,
+    /// First index that can be read.
+    first: u64,
     /// Everything before this index is synced.
     synced: u64,
     cache: VecDeque<WalEntry>,
@@ -69,6 +71,7 @@ impl Log {
             _ => purged,
         };
         Self {
+            first: segments.front().map_or(0, |first| first.header.first),
             segments,
             terms,
             purged,
@@ -95,7 +98,7 @@ impl Log {
 
     /// First index that can be read.
     pub(crate) fn first(&self) -> u64 {
-        self.purged.map_or(0, |purged| purged.index + 1)
+        self.first
     }
 
     pub(crate) fn id_of(&self, index: u64) -> Option<EntryId> {
@@ -105,14 +108,23 @@ impl Log {
         if index >= self.next() { None } else { self.terms.at(index) }
     }
 
-    /// Takes entries in memory; they must follow the last one.
+    /// Takes entries in memory; they must follow the last one. The very first may have any index.
     pub(crate) fn push(&mut self, entries: &[WalEntry]) -> io::Result<()> {
         for entry in entries {
             let body_bytes = format::body_bytes(&entry.body);
-            if entry.id.index != self.next() || u32::try_from(body_bytes).is_err() {
+            if self.last.is_none() && self.segments.is_empty() {
+                self.first = entry.id.index;
+            } else if entry.id.index != self.next() {
                 let (index, next) = (entry.id.index, self.next());
                 return Err(io::Error::other(format!(
-                    "entry {index} of {body_bytes} bytes cannot follow in the log, which expects {next}"
+                    "entry {index} cannot follow in the log, which expects {next}"
+                )));
+            }
+            if u32::try_from(body_bytes).is_err() {
+                return Err(io::Error::other(format!(
+                    "entry {} has {body_bytes} bytes, at most {} fit a record",
+                    entry.id.index,
+                    u32::MAX
                 )));
             }
             self.terms.push(entry.id);
@@ -147,6 +159,7 @@ impl Log {
         }
         if self.purged.is_none_or(|purged| purged.index < upto.index) {
             self.purged = Some(upto);
+            self.first = upto.index + 1;
             self.terms.forget_before(upto.index + 1);
             while self.cache.front().is_some_and(|oldest| oldest.id.index <= upto.index) {
                 self.drop_oldest();
@@ -159,7 +172,7 @@ impl Log {
     pub(crate) fn start_anew(&mut self, after: EntryId) {
         self.terms = Terms::default();
         (self.purged, self.last) = (Some(after), Some(after));
-        self.synced = after.index + 1;
+        (self.first, self.synced) = (after.index + 1, after.index + 1);
         self.cache.clear();
         self.cached_bytes = 0;
     }
@@ -261,6 +274,29 @@ fn extent(log: &Log, start: u64, end: u64, bytes_max: u64) -> Option<Extent> {
         bytes: usize::try_from(to - from).ok()?,
         first: start,
     })
+}
+
+/// Every record of `segment` before the index `until`, also those that are purged already.
+pub(crate) fn read_segment(segment: &Segment, until: u64) -> io::Result<Vec<WalEntry>> {
+    let mut out = Vec::new();
+    let first = segment.header.first;
+    let Some(last) = until.checked_sub(1).filter(|last| *last >= first) else { return Ok(out) };
+    let spans = segment.span(first).zip(segment.span(last));
+    let Some(((start, _), (_, end))) = spans else {
+        return Err(io::Error::other(format!("entry {last} is in no file of the log")));
+    };
+    let extent = Extent {
+        file: segment.file.clone(),
+        path: segment.path.clone(),
+        file_id: segment.header.file_id,
+        start,
+        bytes: usize::try_from(end - start).map_err(io::Error::other)?,
+        first,
+    };
+    let mut bytes = vec![0; extent.bytes];
+    extent.file.read_exact_at(&mut bytes, extent.start)?;
+    decode_all(&extent, bytes.into(), &mut out)?;
+    Ok(out)
 }
 
 fn decode_all(extent: &Extent, mut bytes: Bytes, out: &mut Vec<WalEntry>) -> io::Result<()> {

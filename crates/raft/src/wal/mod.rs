@@ -9,6 +9,8 @@
 //! bytes is written whole or not at all, `fsync` of a directory makes its renames last.
 
 mod disk;
+#[cfg(test)]
+pub(crate) mod fault_disk;
 mod format;
 mod log;
 mod recover;
@@ -202,3 +204,10 @@ impl Wal {
 fn closed() -> io::Error {
     io::Error::other("the log's writer has ended")
 }
+
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod recover_tests;
+#[cfg(test)]
+mod wal_tests;

@@ -237,11 +237,11 @@ impl Scan {
         let Some(header) = RecordHeader::decode(self.bytes(position, RECORD_HEADER_BYTES)?) else {
             return Ok(None);
         };
-        let end = position + RECORD_HEADER_BYTES as u64 + u64::from(header.length);
-        if header.file_id != self.segment.header.file_id || end > capacity {
+        let padded_end = position + header.record_bytes();
+        if header.file_id != self.segment.header.file_id || padded_end > capacity {
             return Ok(None);
         }
-        let record = self.bytes(position, (end - position) as usize)?;
+        let record = self.bytes(position, RECORD_HEADER_BYTES + header.length as usize)?;
         Ok(format::record_is_sound(&header, record).then_some(header))
     }
 

@@ -6,6 +6,7 @@
 //! the disk holds, so every later job fails too and the node has to stop.
 
 use super::format::{self, RECORDS_START};
+use super::log::read_segment;
 use super::segment::{NewSegment, Segment, Spare, path_of, spare_path};
 use super::{Disk, EntryId, Job, Shared, Synced, WalEntry};
 use crate::WalOptions;
@@ -356,12 +357,11 @@ impl Writer {
     }
 
     fn replace_last(&mut self, from: u64) -> io::Result<()> {
-        let (header, capacity) = {
+        let (header, capacity, kept) = {
             let log = self.shared.log.lock();
             let Some(last) = log.segments.back() else { return Ok(()) };
-            (last.header, last.capacity)
+            (last.header, last.capacity, read_segment(last, from)?)
         };
-        let kept = super::log::read(&self.shared.log, header.first, from, u64::MAX)?;
         let aside = self.aside()?;
         let mut copy = self.until_space(|writer| {
             let (first, previous) = (header.first, header.previous);
