@@ -117,7 +117,6 @@ pub(crate) enum Refusal {
     /// `{"error","reason","detail"}`, as KV refuses: status, identifier, finer identifier, text.
     Identified(StatusCode, &'static str, &'static str, String),
     /// `{"error"}` alone under this status.
-    #[allow(dead_code)] // the queue routes answer with it
     Bare(StatusCode, String),
     /// A body over the limit: 413 in plain text.
     BodyTooLarge(usize),

@@ -25,6 +25,11 @@ impl<'a> Query<'a> {
     pub(crate) fn get(self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(key, _)| key == name).map(|(_, v)| v).filter(|v| !v.is_empty())
     }
+
+    /// A whole number, or what is wrong with it.
+    pub(crate) fn number(self, name: &str) -> Result<Option<i64>, String> {
+        self.get(name).map(|text| whole(name, &text)).transpose()
+    }
 }
 
 /// A parameter's text as a whole number, or what is wrong with it.
