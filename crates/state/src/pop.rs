@@ -14,6 +14,7 @@ use crate::ready::{Visible, visible};
 use crate::step::{Partition, Queue, Step, partition_named, partition_with_id, parts};
 use crate::tables::StorageError;
 use queen_core::command::Pop;
+use queen_core::limits::POP_PARTITIONS_MAX;
 use queen_core::options::QueueOptions;
 use queen_core::reply::{Claim, Popped, Reply};
 use queen_core::row::{CursorRow, GroupRow, HeldLease, TailMark, key};
@@ -70,7 +71,7 @@ pub(crate) fn apply<S: Storage>(
         group,
         lease: HeldLease { id: LeaseId::mint(step.stamp), end: Offset(0), expires },
         auto_ack: pop.auto_ack,
-        partitions: pop.partitions.max(1) as usize,
+        partitions: pop.partitions.clamp(1, POP_PARTITIONS_MAX) as usize,
         messages: u64::from(pop.batch),
         claims: Vec::new(),
     };

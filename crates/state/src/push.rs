@@ -58,6 +58,9 @@ pub fn append_group<S: Storage>(
 
 /// The frames of a group that have to be looked at; `None` when none has.
 fn read_items<'a>(group: &PushGroup<'a>) -> Result<Option<Vec<Item<'a>>>, BadFrame> {
+    if group.count == 0 {
+        return Err(BadFrame { at: 0, what: "at least one message in a group" });
+    }
     if !group.has_transaction_ids {
         return Ok(None);
     }

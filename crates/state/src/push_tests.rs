@@ -193,6 +193,9 @@ fn frames_that_do_not_read_are_refused_whole() {
     let groups = vec![group("a", &good[..]), group("b", &good[..1])];
     let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups }));
     assert!(matches!(reply, Reply::Refused(_)));
+    let none = PushGroup { count: 0, has_transaction_ids: false, ..group("c", b"") };
+    let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups: vec![none] }));
+    assert!(matches!(reply, Reply::Refused(_)));
     assert_eq!(world.rows(Table::Queue), 0);
 }
 
