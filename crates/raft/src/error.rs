@@ -17,8 +17,8 @@ pub enum StartError {
     },
     /// Bytes that were synced and answered for are no longer readable.
     #[error(
-        "the log file {} is damaged at byte {position}: {what}; entries after it were answered for, so it is not \
-         a torn tail: restore the whole data directory from a copy, or move it away to start empty",
+        "the log file {} is damaged at byte {position}: {what}; entries after it were answered for, \
+         so it is not a torn tail: restore the whole data directory from a copy, or move it away to start empty",
         path.display()
     )]
     Damaged {
@@ -30,7 +30,10 @@ pub enum StartError {
         what: String,
     },
     /// A file of the log was written by a newer release.
-    #[error("{} has format version {version}, this release reads up to {supported}: run the newer release", path.display())]
+    #[error(
+        "{} has format version {version}, this release reads up to {supported}: run the newer release",
+        path.display()
+    )]
     NewerFormat {
         /// The file.
         path: PathBuf,

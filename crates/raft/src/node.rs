@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
@@ -236,6 +236,7 @@ impl Running {
         machine: Arc<dyn Machine>,
         disk: Arc<dyn Disk>,
     ) -> Result<Self, StartError> {
+        create_dir(&options.dir)?;
         let wal = Wal::open(&options.dir.join("wal"), &options.wal, disk)?;
         let started = Self::start_over(options, machine, wal.clone()).await;
         if started.is_err() {
@@ -361,6 +362,21 @@ impl Running {
             None => Life::Ended,
         }
     }
+}
+
+/// Makes the log's directory so that a power cut does not take it away again.
+fn create_dir(dir: &Path) -> Result<(), StartError> {
+    let io_error = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| StartError::Io { action, path, source }
+    };
+    if dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    RealDisk.sync_dir(above).map_err(io_error("sync the directory", above))
 }
 
 /// The library's settings. One voter elects itself at once and sends no heartbeats, so times are long to

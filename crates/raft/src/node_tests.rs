@@ -1,3 +1,5 @@
+//! The node from start to shutdown, with a machine that only records.
+
 use super::*;
 use crate::{Committed, MachineFailed};
 use parking_lot::{Condvar, Mutex};

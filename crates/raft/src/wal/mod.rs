@@ -97,7 +97,8 @@ impl Wal {
         options: &WalOptions,
         disk: Arc<dyn Disk>,
     ) -> Result<Self, StartError> {
-        let recovered = recover::recover(dir, &*disk)?;
+        let mut recovered = recover::recover(dir, &*disk)?;
+        recovered.drop_useless_spares(options);
         let (full, _) = watch::channel(false);
         let log = Log::new(recovered.segments, recovered.terms, options.cache_bytes);
         let shared = Arc::new(Shared {

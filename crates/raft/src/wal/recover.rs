@@ -15,7 +15,7 @@ use super::format::{
 };
 use super::log::Terms;
 use super::segment::{Segment, Spare, first_of, spare_path};
-use crate::StartError;
+use crate::{StartError, WalOptions};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -32,6 +32,22 @@ pub(crate) struct Recovered {
     pub(crate) spares: Vec<Spare>,
     /// The last file holds torn records behind its end: it takes no more.
     pub(crate) seal: bool,
+}
+
+impl Recovered {
+    /// Removes spare files that are too many or not of the usual size.
+    pub(crate) fn drop_useless_spares(&mut self, options: &WalOptions) {
+        let mut kept = 0;
+        self.spares.retain(|spare| {
+            let useful = spare.bytes == options.segment_bytes && kept < options.spare_files;
+            if useful {
+                kept += 1;
+            } else if let Err(error) = std::fs::remove_file(&spare.path) {
+                tracing::warn!(file = %spare.path.display(), %error, "spare log file stays");
+            }
+            useful
+        });
+    }
 }
 
 pub(crate) fn recover(dir: &Path, disk: &dyn Disk) -> Result<Recovered, StartError> {

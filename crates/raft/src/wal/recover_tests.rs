@@ -151,8 +151,12 @@ fn a_damaged_or_newer_header_stops_the_start() {
 #[test]
 fn a_file_that_was_never_begun_is_kept_as_a_spare() {
     let (dir, _) = written(&[2]);
+    let begun = |name: &str| dir.path().join(name).exists();
     std::fs::write(dir.path().join("00000000000000000002.wal"), vec![0; 16 << 10]).unwrap();
+    std::fs::write(dir.path().join("00000000000000000000.spare"), vec![0; 8 << 10]).unwrap();
     goes_on_after(dir.path(), 2);
+    assert!(begun("00000000000000000002.spare") && !begun("00000000000000000002.wal"));
+    assert!(!begun("00000000000000000000.spare"), "a spare of an unusual size was kept");
 }
 
 #[test]
