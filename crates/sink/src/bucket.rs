@@ -34,8 +34,13 @@ pub struct Head {
 /// A bucket.
 #[async_trait]
 pub trait Bucket: Send + Sync + 'static {
-    /// Writes an object, over whatever was there.
-    async fn put(&self, key: &str, body: Bytes, meta: ObjectMeta<'_>) -> Result<(), BucketError>;
+    /// Writes an object, the pieces of `body` one after the other, over whatever was there.
+    async fn put(
+        &self,
+        key: &str,
+        body: Vec<Bytes>,
+        meta: ObjectMeta<'_>,
+    ) -> Result<(), BucketError>;
 
     /// Reads an object of at most `bytes_max` bytes (a longer one is an error of kind
     /// [`ErrorKind::Refused`]); `None` when there is none.

@@ -98,6 +98,11 @@ pub trait Host: Send + Sync + 'static {
     /// block.
     fn queues(&self) -> Vec<QueueInfo>;
 
+    /// The live incarnation of a queue, looked up by name. Does not block.
+    fn queue(&self, name: &str) -> Option<QueueInfo> {
+        self.queues().into_iter().find(|info| &*info.name == name && !info.deleted)
+    }
+
     /// Completes when the set of queues may have changed since `seen`, and gives the value to pass
     /// next time. Pass 0 first: it completes at once. Cancel-safe.
     async fn queues_changed(&self, seen: u64) -> u64;

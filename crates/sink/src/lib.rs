@@ -10,7 +10,28 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bucket;
+pub mod bucket_s3;
+mod commit;
+mod context;
 pub mod encode;
 pub mod host;
 pub mod layout;
+mod lease;
+mod manifest;
+mod memory;
+mod metrics;
+mod plan;
+mod produce;
+mod read;
+mod retry;
 pub mod settings;
+mod sink;
+mod spread;
+pub mod status;
+#[cfg(test)]
+mod testing;
+mod upload;
+mod window;
+mod worker;
+
+pub use sink::Sink;

@@ -104,8 +104,8 @@ pub struct BucketSettings {
     pub ca_file: Option<String>,
     /// Longest object sent in one PUT, bytes.
     pub multipart_threshold: u64,
-    /// The library's own quiet tries end after this time: well below a lease.
-    pub retry_for: Duration,
+    /// A request without an answer is given up after this time: below a lease.
+    pub request_timeout: Duration,
 }
 
 /// A step of the commit at which the process aborts. For crash tests only.

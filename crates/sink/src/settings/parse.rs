@@ -144,10 +144,8 @@ impl Reader {
     }
 }
 
-pub(super) fn parse(
-    vars: impl IntoIterator<Item = (String, String)>,
-    around: &Surroundings,
-) -> Result<Option<Settings>, SettingsError> {
+/// The settings by their short names, and whether the environment offers AWS credentials.
+fn reader(vars: impl IntoIterator<Item = (String, String)>) -> (Reader, bool) {
     let mut r = Reader { vars: BTreeMap::new(), errors: Vec::new() };
     let mut ambient_credentials = false;
     for (name, value) in vars {
@@ -166,6 +164,14 @@ pub(super) fn parse(
             r.vars.insert(short.to_owned(), value.to_owned());
         }
     }
+    (r, ambient_credentials)
+}
+
+pub(super) fn parse(
+    vars: impl IntoIterator<Item = (String, String)>,
+    around: &Surroundings,
+) -> Result<Option<Settings>, SettingsError> {
+    let (mut r, ambient_credentials) = reader(vars);
     let on = r.boolean("EMBEDDED", false);
     if !on {
         return if r.errors.is_empty() { Ok(None) } else { Err(SettingsError(r.errors)) };
@@ -177,56 +183,11 @@ pub(super) fn parse(
         queues: queues(&mut r),
         prefix: key_prefix(&mut r),
         format: format(&mut r),
-        codec: r.word(
-            "COMPRESSION",
-            Codec::Zstd,
-            &[
-                ("zstd", Codec::Zstd),
-                ("zst", Codec::Zstd),
-                ("gzip", Codec::Gzip),
-                ("gz", Codec::Gzip),
-                ("none", Codec::None),
-                ("off", Codec::None),
-            ],
-            "the compression of JSONL",
-        ),
+        codec: codec(&mut r),
         wrap: r.boolean("WRAP", true),
-        layout: r.word(
-            "LAYOUT",
-            Layout::Merged,
-            &[
-                ("merged", Layout::Merged),
-                ("per-partition", Layout::PerPartition),
-                ("per_partition", Layout::PerPartition),
-                ("perpartition", Layout::PerPartition),
-            ],
-            "the layout",
-        ),
-        align: r.word(
-            "ALIGN",
-            Align::Hour,
-            &[
-                ("hour", Align::Hour),
-                ("hourly", Align::Hour),
-                ("day", Align::Day),
-                ("daily", Align::Day),
-                ("none", Align::None),
-                ("off", Align::None),
-            ],
-            "the boundary that no window crosses",
-        ),
-        start: r.word(
-            "START",
-            StartAt::Latest,
-            &[
-                ("latest", StartAt::Latest),
-                ("now", StartAt::Latest),
-                ("end", StartAt::Latest),
-                ("earliest", StartAt::Earliest),
-                ("beginning", StartAt::Earliest),
-            ],
-            "the start of a queue seen for the first time",
-        ),
+        layout: layout(&mut r),
+        align: align(&mut r),
+        start: start(&mut r),
         target_bytes: r.number("TARGET_MB", 128, 1..=5120, "uncompressed MiB that close a window")
             << 20,
         max_window: Duration::from_millis(r.number(
@@ -263,10 +224,74 @@ pub(super) fn parse(
         warnings,
     };
     let settings = Settings {
-        bucket: BucketSettings { retry_for: settings.lease / 3, ..settings.bucket.clone() },
+        bucket: BucketSettings {
+            request_timeout: settings.lease * 2 / 3,
+            ..settings.bucket.clone()
+        },
         ..settings
     };
     if r.errors.is_empty() { Ok(Some(settings)) } else { Err(SettingsError(r.errors)) }
+}
+
+fn codec(r: &mut Reader) -> Codec {
+    r.word(
+        "COMPRESSION",
+        Codec::Zstd,
+        &[
+            ("zstd", Codec::Zstd),
+            ("zst", Codec::Zstd),
+            ("gzip", Codec::Gzip),
+            ("gz", Codec::Gzip),
+            ("none", Codec::None),
+            ("off", Codec::None),
+        ],
+        "the compression of JSONL",
+    )
+}
+
+fn layout(r: &mut Reader) -> Layout {
+    r.word(
+        "LAYOUT",
+        Layout::Merged,
+        &[
+            ("merged", Layout::Merged),
+            ("per-partition", Layout::PerPartition),
+            ("per_partition", Layout::PerPartition),
+            ("perpartition", Layout::PerPartition),
+        ],
+        "the layout",
+    )
+}
+
+fn align(r: &mut Reader) -> Align {
+    r.word(
+        "ALIGN",
+        Align::Hour,
+        &[
+            ("hour", Align::Hour),
+            ("hourly", Align::Hour),
+            ("day", Align::Day),
+            ("daily", Align::Day),
+            ("none", Align::None),
+            ("off", Align::None),
+        ],
+        "the boundary that no window crosses",
+    )
+}
+
+fn start(r: &mut Reader) -> StartAt {
+    r.word(
+        "START",
+        StartAt::Latest,
+        &[
+            ("latest", StartAt::Latest),
+            ("now", StartAt::Latest),
+            ("end", StartAt::Latest),
+            ("earliest", StartAt::Earliest),
+            ("beginning", StartAt::Earliest),
+        ],
+        "the start of a queue seen for the first time",
+    )
 }
 
 /// Refuses unknown names with the nearest known one; gives a warning per name without effect.
@@ -334,6 +359,12 @@ fn queues(r: &mut Reader) -> Queues {
     Queues::Named(list)
 }
 
+/// What follows the host and a colon; colons inside `[…]` belong to the host.
+fn port(authority: &str) -> Option<&str> {
+    let host_end = authority.rfind(']').map_or(0, |at| at + 1);
+    authority[host_end..].split_once(':').map(|(_, port)| port)
+}
+
 fn endpoint(r: &mut Reader) -> String {
     let text = r.required("ENDPOINT", "where the bucket is, for example http://127.0.0.1:7070");
     if text.is_empty() {
@@ -348,12 +379,8 @@ fn endpoint(r: &mut Reader) -> String {
         r.error("ENDPOINT", "must be a scheme, a host and a port only (put folders in QUEEN_S3_PREFIX), for example http://127.0.0.1:7070");
     } else if rest.is_empty() || rest.starts_with(':') {
         r.error("ENDPOINT", "names no host, for example http://127.0.0.1:7070");
-    } else if let Some((_, port)) = rest.rsplit_once(':').filter(|(host, _)| {
-        !host.ends_with('[') && !rest.ends_with(']') && (!host.contains(':') || host.ends_with(']'))
-    }) {
-        if port.parse::<u16>().map_or(true, |port| port == 0) {
-            r.error("ENDPOINT", "the port must be 1 to 65535, for example http://127.0.0.1:7070");
-        }
+    } else if port(rest).is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
+        r.error("ENDPOINT", "the port must be 1 to 65535, for example http://127.0.0.1:7070");
     }
     text.strip_suffix('/').unwrap_or(&text).to_owned()
 }
@@ -381,7 +408,7 @@ fn bucket(r: &mut Reader, ambient_credentials: bool) -> BucketSettings {
             5..=5120,
             "longest object sent in one request, MiB",
         ) << 20,
-        retry_for: Duration::from_secs(10),
+        request_timeout: Duration::from_secs(20),
     }
 }
 

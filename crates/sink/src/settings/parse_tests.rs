@@ -31,7 +31,7 @@ fn the_demo_of_the_seed_is_read() {
     assert_eq!((s.target_bytes, s.prefix.as_str()), (128 << 20, "queen"));
     assert!(s.bucket.path_style && s.wrap);
     assert_eq!(s.instance, "node-1@h");
-    assert!(s.bucket.retry_for < s.lease);
+    assert!(s.bucket.request_timeout < s.lease);
 }
 
 #[test]

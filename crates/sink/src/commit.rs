@@ -1,0 +1,404 @@
+//! The three steps that bring a window into the bucket exactly once, and how each is resumed.
+//!
+//! Owns: the order of effects (intent, objects, manifest, pointer), what a new owner finds and does,
+//! and the look at the bucket that finds it ahead of the broker.
+//! Leaves to others: which window it is (`plan`), the lease and its fence (`lease`), encoding and
+//! sending (`produce`, `upload`).
+//! Upholds: `window-is-final`, `once-in-the-lake`, `one-writer-commits`, `manifest-chain`.
+//!
+//! ```text
+//! 1 intent     KV batch {lease mine, intent at the version read}      pins all that decides the bytes
+//! 2 objects    PUT each, then the manifest                            same key, same bytes, whoever does it
+//! 3 committed  KV batch {lease mine, committed at the version read}   the window is in the lake
+//! ```
+//!
+//! Died before 1: the window is planned anew. Between 1 and 3: the next owner finds the intent, and
+//! the manifest if 2 was done; it redoes what is missing from the intent's values. After 3: nothing.
+
+use crate::bucket::{ErrorKind, ObjectMeta};
+use crate::context::{Context, Stop};
+use crate::encode::object::sha256_hex;
+use crate::encode::{Codec, ENCODER_REVISION, Format, writer};
+use crate::host::Place;
+use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
+use crate::lease::{Lease, rows};
+use crate::manifest::{Owner, RANGES_MAX, is_of, manifest};
+use crate::produce::{Job, Summary};
+use crate::read::Source;
+use crate::settings::CrashPoint;
+use crate::upload::Uploader;
+use crate::window::{Window, window_is_final};
+use bytes::Bytes;
+use queen_core::sink::{
+    Committed, HourFile, Intent, LogPlace, Manifest, ObjectEntry, OpenHour, PartitionsFile,
+    RowKind, row_key,
+};
+use queen_core::{QueueId, Stamp};
+use std::sync::Arc;
+
+/// Memory that a window needs to make progress: index, run buffers, compressor, pieces on the way.
+pub const WINDOW_BYTES: u64 = 48 << 20;
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+/// The rows of one queue, as this owner knows them.
+pub struct Progress {
+    queue: String,
+    /// Last committed window and the version of its row; version 0 when there is no row.
+    pub committed: (Option<Committed>, u64),
+    intent: (Option<Intent>, u64),
+    /// Hour file of the last window's hour was written by this owner.
+    hour_written: bool,
+    /// The bucket was seen to hold nothing after the last committed window.
+    looked_ahead: bool,
+}
+
+fn row<T>(
+    found: Option<queen_core::kv::KvRow>,
+    read: fn(&[u8]) -> Result<T, queen_core::sink::BadDocument>,
+) -> Result<(Option<T>, u64), Stop> {
+    match found {
+        None => Ok((None, 0)),
+        Some(row) => match read(&row.value) {
+            Ok(document) => Ok((Some(document), row.version)),
+            Err(err) => Err(Stop::failed(format!(
+                "{err}: KV row {} was changed by hand or by a newer release; restore it",
+                row.key
+            ))),
+        },
+    }
+}
+
+impl Progress {
+    /// Reads the rows of a queue, under its lease.
+    pub async fn load(context: &Context, queue: &str) -> Result<Progress, Stop> {
+        let sink = &context.settings.sink;
+        let committed = row_key(sink, queue, RowKind::Committed);
+        let intent = row_key(sink, queue, RowKind::Intent);
+        let mut found = rows(&*context.host, &[&committed, &intent]).await.into_iter();
+        let committed = row(found.next().flatten(), Committed::from_json)?;
+        let intent = row(found.next().flatten(), Intent::from_json)?;
+        Ok(Progress {
+            queue: queue.to_owned(),
+            committed,
+            intent,
+            hour_written: false,
+            looked_ahead: false,
+        })
+    }
+
+    /// Number of the last committed window; 0 before the first.
+    pub fn k(&self) -> u64 {
+        self.committed.0.as_ref().map_or(0, |committed| committed.k)
+    }
+
+    /// The window that an earlier owner began and did not commit.
+    pub fn pending(&self) -> Option<&Intent> {
+        self.intent.0.as_ref().filter(|intent| intent.k == self.k() + 1)
+    }
+
+    /// Stops when the bucket holds a manifest that this broker's rows know nothing of: a restored
+    /// backup, or another broker on the same prefix.
+    pub async fn look_ahead(&mut self, context: &Context) -> Result<(), Stop> {
+        if self.looked_ahead || self.pending().is_some() {
+            return Ok(());
+        }
+        let next = self.k() + 1;
+        let key = self.keys(context, &context.settings.prefix).manifest(next);
+        if self.get(context, &key).await?.is_some() {
+            return Err(self.diverged(&key));
+        }
+        self.looked_ahead = true;
+        Ok(())
+    }
+
+    fn diverged(&self, key: &str) -> Stop {
+        Stop::Diverged(format!(
+            "the bucket is ahead of the broker: {key} exists, but the last window committed here is {}; \
+             nothing was written. Another broker writes to this prefix, or this one was restored from \
+             a backup: give it a prefix of its own, or restore the newer state",
+            self.k()
+        ))
+    }
+
+    fn keys(&self, context: &Context, prefix: &str) -> QueueKeys {
+        QueueKeys::new(prefix, context.tenant, &self.queue)
+    }
+
+    async fn get(&self, context: &Context, key: &str) -> Result<Option<Bytes>, Stop> {
+        let told = context.tells(&self.queue);
+        let call = || context.bucket.get(key, MANIFEST_BYTES_MAX);
+        match context.limiter.call("get", told, call).await {
+            Ok(found) => Ok(found),
+            // A key that may only write cannot tell.
+            Err(err) if err.kind == ErrorKind::Forbidden => Ok(None),
+            Err(err) => Err(Stop::failed(err.text)),
+        }
+    }
+
+    async fn put(&self, context: &Context, key: &str, body: &str) -> Result<(), Stop> {
+        let sha256 = sha256_hex(body.as_bytes());
+        let meta = ObjectMeta { content_type: "application/json", sha256: &sha256 };
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let told = context.tells(&self.queue);
+        let call = || context.bucket.put(key, vec![body.clone()], meta);
+        let result = context.limiter.call("put", told, call).await;
+        result.map_err(|err| Stop::failed(err.text))
+    }
+
+    /// Brings a closed window into the bucket.
+    pub async fn commit(
+        &mut self,
+        context: &Context,
+        lease: &Lease,
+        window: &Window,
+    ) -> Result<(), Stop> {
+        window_is_final(window, context.host.applied()).map_err(Stop::failed)?;
+        self.look_ahead(context).await?;
+        let hour = self.committed.0.as_ref().map(|committed| committed.hour.hour);
+        if hour.is_some_and(|hour| hour_of(window.t_start).0 > hour) {
+            self.close_hour(context).await?;
+        }
+        let intent = self.intent_of(context, window);
+        self.write_intent(context, lease, intent.clone()).await?;
+        self.finish(context, lease, intent, false).await
+    }
+
+    /// Finishes the window that an earlier owner began.
+    pub async fn redo(&mut self, context: &Context, lease: &Lease) -> Result<(), Stop> {
+        let Some(intent) = self.pending().cloned() else { return Ok(()) };
+        if intent.bucket != context.settings.bucket.bucket {
+            return Err(Stop::failed(format!(
+                "window {} was begun in bucket {}, but QUEEN_S3_BUCKET is {}; set it back until the window is committed",
+                intent.k, intent.bucket, context.settings.bucket.bucket
+            )));
+        }
+        let key = self.keys(context, &intent.prefix).manifest(intent.k);
+        if let Some(bytes) = self.get(context, &key).await? {
+            let found = Manifest::from_json(&bytes).ok();
+            let found = found.filter(|found| is_of(found, self.owner(context), &intent));
+            let Some(found) = found else { return Err(self.diverged(&key)) };
+            let sha256 = sha256_hex(&bytes);
+            return self.point(context, lease, &intent, key, sha256, &found).await;
+        }
+        if intent.encoder == ENCODER_REVISION {
+            return self.finish(context, lease, intent, true).await;
+        }
+        // Nothing complete is there, and this release makes other bytes: the same window, anew.
+        let writer = match Codec::from_word(&intent.compression) {
+            Some(codec) => writer(Format::Jsonl, codec),
+            None => intent.writer.clone(),
+        };
+        let intent = Intent { encoder: ENCODER_REVISION, writer, ..intent };
+        self.write_intent(context, lease, intent.clone()).await?;
+        self.finish(context, lease, intent, false).await
+    }
+
+    fn owner<'a>(&'a self, context: &'a Context) -> Owner<'a> {
+        Owner { sink: &context.settings.sink, tenant: context.tenant, queue: &self.queue }
+    }
+
+    fn intent_of(&self, context: &Context, window: &Window) -> Intent {
+        let settings = &context.settings;
+        let k = self.k() + 1;
+        let key = self.keys(context, &settings.prefix).window(
+            settings.align,
+            k,
+            window.t_start,
+            window.t_end,
+        );
+        Intent {
+            queue_id: window.queue.0,
+            k,
+            t_start: window.t_start.0,
+            t_end: window.t_end.0,
+            log_from: LogPlace(window.from.segment, window.from.at),
+            log_to: LogPlace(window.to.segment, window.to.at),
+            format: settings.format.word().to_owned(),
+            compression: settings.codec.word().to_owned(),
+            level: settings.codec.level(),
+            wrap: settings.wrap,
+            layout: settings.layout.word().to_owned(),
+            align: settings.align.word().to_owned(),
+            encoder: ENCODER_REVISION,
+            writer: writer(settings.format, settings.codec),
+            prefix: settings.prefix.clone(),
+            key,
+            bucket: settings.bucket.bucket.clone(),
+            at: context.host.now().0,
+            prev: self.committed.0.as_ref().map_or(String::new(), |c| c.manifest_sha256.clone()),
+        }
+    }
+
+    async fn write_intent(
+        &mut self,
+        context: &Context,
+        lease: &Lease,
+        intent: Intent,
+    ) -> Result<(), Stop> {
+        context.state(&self.queue, "intent");
+        let key = row_key(&context.settings.sink, &self.queue, RowKind::Intent);
+        let version = lease.put(&key, &intent.to_json(), self.intent.1).await?;
+        self.intent = (Some(intent), version);
+        context.crash(CrashPoint::AfterIntent);
+        Ok(())
+    }
+
+    /// Steps 2 and 3.
+    async fn finish(
+        &mut self,
+        context: &Context,
+        lease: &Lease,
+        intent: Intent,
+        redo: bool,
+    ) -> Result<(), Stop> {
+        context.state(&self.queue, "upload");
+        let (objects, summary) = self.send(context, &intent, redo).await?;
+        context.crash(CrashPoint::AfterUpload);
+        let keys = self.keys(context, &intent.prefix);
+        let ranges_object = self.put_ranges(context, &keys, intent.k, &summary).await?;
+        let document = manifest(self.owner(context), &intent, objects, summary, ranges_object);
+        let json = document.to_json();
+        let key = keys.manifest(intent.k);
+        self.put(context, &key, &json).await?;
+        context.crash(CrashPoint::BeforeCommit);
+        self.point(context, lease, &intent, key, sha256_hex(json.as_bytes()), &document).await
+    }
+
+    /// Brings the data objects into the bucket.
+    async fn send(
+        &self,
+        context: &Context,
+        intent: &Intent,
+        redo: bool,
+    ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
+        let job = self.job(context, intent)?;
+        let _memory = context.budget.take(WINDOW_BYTES).await;
+        let uploader = Uploader {
+            bucket: &*context.bucket,
+            limiter: &context.limiter,
+            threads: &context.threads,
+            content_type: Format::Jsonl.content_type(),
+            multipart_threshold: context.settings.bucket.multipart_threshold,
+            ask_first: redo,
+            told: &context.tells(&self.queue),
+            on_the_way: &|| context.crash(CrashPoint::MidUpload),
+        };
+        Ok(uploader.window(job).await?)
+    }
+
+    fn job(&self, context: &Context, intent: &Intent) -> Result<Job, Stop> {
+        let unknown = |what: &str, word: &str| {
+            Stop::failed(format!(
+                "window {} was begun with {what} {word}, which this release does not know; finish it with the release that began it",
+                intent.k
+            ))
+        };
+        Format::from_word(&intent.format).ok_or_else(|| unknown("format", &intent.format))?;
+        let place = |at: LogPlace| Place { segment: at.0, at: at.1 };
+        Ok(Job {
+            source: Source {
+                host: Arc::clone(&context.host),
+                queue: QueueId(intent.queue_id),
+                from: place(intent.log_from),
+                to: place(intent.log_to),
+            },
+            codec: Codec::from_word(&intent.compression)
+                .ok_or_else(|| unknown("compression", &intent.compression))?,
+            level: intent.level,
+            wrap: intent.wrap,
+            layout: Layout::from_word(&intent.layout)
+                .ok_or_else(|| unknown("layout", &intent.layout))?,
+            key: intent.key.clone(),
+            budget: context.budget.clone(),
+        })
+    }
+
+    async fn put_ranges(
+        &self,
+        context: &Context,
+        keys: &QueueKeys,
+        k: u64,
+        summary: &Summary,
+    ) -> Result<Option<(String, String)>, Stop> {
+        if summary.ranges.len() <= RANGES_MAX {
+            return Ok(None);
+        }
+        let json = PartitionsFile { v: 1, k, ranges: summary.ranges.clone() }.to_json();
+        let key = keys.partitions(k);
+        self.put(context, &key, &json).await?;
+        Ok(Some((key, sha256_hex(json.as_bytes()))))
+    }
+
+    /// Step 3: moves the pointer.
+    async fn point(
+        &mut self,
+        context: &Context,
+        lease: &Lease,
+        intent: &Intent,
+        manifest_key: String,
+        manifest_sha256: String,
+        manifest: &Manifest,
+    ) -> Result<(), Stop> {
+        context.state(&self.queue, "commit");
+        let before = self.committed.0.as_ref();
+        let hour = hour_of(Stamp(intent.t_start)).0;
+        let same_hour = before.map(|c| c.hour.clone()).filter(|open| open.hour == hour);
+        let first = OpenHour { hour, first_k: intent.k, records: 0, bytes: 0 };
+        let mut open = same_hour.unwrap_or(first);
+        open.records += manifest.records;
+        open.bytes += manifest.bytes;
+        let lost: u64 = manifest.lost.iter().map(|range| range.to - range.from + 1).sum();
+        let next = Committed {
+            k: intent.k,
+            t_end: intent.t_end,
+            manifest: manifest_key,
+            manifest_sha256,
+            records: before.map_or(0, |c| c.records) + manifest.records,
+            bytes: before.map_or(0, |c| c.bytes) + manifest.bytes,
+            records_lost: before.map_or(0, |c| c.records_lost) + lost,
+            queue_id: intent.queue_id,
+            log_to: intent.log_to,
+            hour: open,
+        };
+        let key = row_key(&context.settings.sink, &self.queue, RowKind::Committed);
+        let version = lease.put(&key, &next.to_json(), self.committed.1).await?;
+        self.committed = (Some(next), version);
+        self.hour_written = false;
+        self.looked_ahead = true;
+        context.crash(CrashPoint::AfterCommit);
+        context.committed(&self.queue, self.committed.0.as_ref(), manifest);
+        Ok(())
+    }
+
+    /// End of the hour whose file is still to be written; `None` when there is none.
+    pub fn open_hour_end(&self, context: &Context) -> Option<Stamp> {
+        let committed = self.committed.0.as_ref().filter(|_| !self.hour_written)?;
+        (context.settings.align == Align::Hour).then(|| hour_end(Stamp(committed.hour.hour)))
+    }
+
+    /// Writes the hour file of the last window's hour. Call when no record of the hour can come any
+    /// more and all are committed. Whoever writes it writes the same bytes.
+    pub async fn close_hour(&mut self, context: &Context) -> Result<(), Stop> {
+        if self.open_hour_end(context).is_none() {
+            return Ok(());
+        }
+        let Some(committed) = &self.committed.0 else { return Ok(()) };
+        let hour = Stamp(committed.hour.hour);
+        let file = HourFile {
+            v: 1,
+            tenant: context.tenant.to_string(),
+            queue: self.queue.clone(),
+            hour: hour_name(hour),
+            first_k: committed.hour.first_k,
+            last_k: committed.k,
+            windows: committed.k + 1 - committed.hour.first_k,
+            records: committed.hour.records,
+            bytes: committed.hour.bytes,
+            complete: true,
+        };
+        let key = self.keys(context, &context.settings.prefix).hour(hour);
+        self.put(context, &key, &file.to_json()).await?;
+        self.hour_written = true;
+        Ok(())
+    }
+}

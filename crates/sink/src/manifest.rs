@@ -1,0 +1,83 @@
+//! What a window's manifest says, and whether a manifest found in the bucket is that of an intent.
+//!
+//! Owns: the mapping from intent and objects to the document.
+//! Leaves to others: its bytes (`queen_core::sink`), sending it (`commit`).
+//! Upholds: `manifest-chain`.
+//!
+//! Nothing in a manifest varies with the node or the try: a late copy of it is the same bytes.
+
+use crate::produce::Summary;
+use queen_core::sink::{Intent, Manifest, ObjectEntry};
+use queen_core::{Stamp, TenantId};
+
+/// Partitions listed in the manifest itself; more go to an object beside it.
+pub const RANGES_MAX: usize = 10_000;
+
+/// Whose window it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Name of the sink.
+    pub sink: &'a str,
+    /// Tenant.
+    pub tenant: TenantId,
+    /// Queue, unescaped.
+    pub queue: &'a str,
+}
+
+/// The manifest of a window. `ranges_object`: key and SHA-256 of the object with the ranges, which
+/// are then not listed.
+pub fn manifest(
+    owner: Owner<'_>,
+    intent: &Intent,
+    objects: Vec<ObjectEntry>,
+    summary: Summary,
+    ranges_object: Option<(String, String)>,
+) -> Manifest {
+    let partitions = summary.ranges.len() as u64;
+    let ranges = if ranges_object.is_some() { Vec::new() } else { summary.ranges };
+    let (ranges_object, ranges_sha256) = ranges_object.unzip();
+    Manifest {
+        sink: owner.sink.to_owned(),
+        tenant: owner.tenant.to_string(),
+        queue: owner.queue.to_owned(),
+        k: intent.k,
+        t_start: intent.t_start,
+        t_end: intent.t_end,
+        format: intent.format.clone(),
+        compression: intent.compression.clone(),
+        layout: intent.layout.clone(),
+        bytes: objects.iter().map(|object| object.bytes).sum(),
+        objects,
+        records: summary.records,
+        partitions,
+        min_ts: summary.min_ts,
+        max_ts: summary.max_ts,
+        lost: Vec::new(),
+        writer: intent.writer.clone(),
+        committed_at: Stamp(intent.at).to_iso(),
+        v: 1,
+        encoder: intent.encoder,
+        queue_id: intent.queue_id,
+        wrapped: summary.wrapped,
+        max_record_bytes: summary.record_bytes_max,
+        ranges,
+        ranges_object,
+        ranges_sha256,
+        prev: intent.prev.clone(),
+    }
+}
+
+/// Whether the manifest is that of the window the intent pins.
+pub fn is_of(manifest: &Manifest, owner: Owner<'_>, intent: &Intent) -> bool {
+    let empty = manifest_like(owner, intent);
+    let same = |field: fn(&Manifest) -> String| field(manifest) == field(&empty);
+    (manifest.k, manifest.t_start, manifest.t_end) == (intent.k, intent.t_start, intent.t_end)
+        && (manifest.queue_id, manifest.encoder) == (intent.queue_id, intent.encoder)
+        && same(|m| format!("{}\n{}\n{}", m.sink, m.tenant, m.queue))
+        && same(|m| format!("{}\n{}\n{}", m.format, m.compression, m.layout))
+        && same(|m| format!("{}\n{}\n{}", m.writer, m.committed_at, m.prev))
+}
+
+fn manifest_like(owner: Owner<'_>, intent: &Intent) -> Manifest {
+    manifest(owner, intent, Vec::new(), Summary::default(), None)
+}

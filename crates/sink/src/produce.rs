@@ -1,0 +1,255 @@
+//! Turns a window into objects, on an encoding thread.
+//!
+//! Owns: the walk over a window that feeds the encoder, which records make which object, and what
+//! the manifest says of them.
+//! Leaves to others: order and bytes of runs (`read`), lines (`encode`), sending (`upload`).
+//! Upholds: `window-is-final`, `memory-bounded`.
+//!
+//! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
+//! hash and length come first (they go into the upload's metadata, which S3 takes only at its
+//! start); if it has to be sent, it is encoded a second time and its pieces are handed over as they
+//! are made.
+
+use crate::encode::Codec;
+use crate::encode::jsonl::{Lines, Record, TransactionId};
+use crate::encode::object::{Finished, Kept, ObjectWriter, Pieces};
+use crate::layout::{Layout, partition_suffix};
+use crate::memory::Budget;
+use crate::read::{ReadError, Source, WindowIndex};
+use bytes::Bytes;
+use queen_core::MessageId;
+use queen_core::frame::Frames;
+use queen_core::run::RunHeader;
+use queen_core::sink::{ObjectEntry, PartitionRange};
+use std::io;
+use std::ops::Range;
+use tokio::sync::{mpsc, oneshot};
+
+/// What is to be encoded, and how: all of it from the intent.
+#[derive(Clone)]
+pub struct Job {
+    /// The window's part of the log.
+    pub source: Source,
+    /// Compression.
+    pub codec: Codec,
+    /// Its level.
+    pub level: i32,
+    /// Payloads that readers cannot survive go as base64.
+    pub wrap: bool,
+    /// One object, or one per partition.
+    pub layout: Layout,
+    /// Key without extension (and without the partition's part).
+    pub key: String,
+    /// Memory for finished pieces.
+    pub budget: Budget,
+}
+
+/// An object, or a part of one, on its way to the bucket.
+#[derive(Debug)]
+pub enum Produced {
+    /// A whole object; its memory is free when `kept` is dropped.
+    Whole {
+        /// What the manifest says of it.
+        entry: ObjectEntry,
+        /// Its bytes.
+        kept: Kept,
+    },
+    /// A larger object: say whether its pieces are wanted.
+    Large {
+        /// What the manifest says of it.
+        entry: ObjectEntry,
+        /// `true`: they follow as [`Produced::Piece`], in order.
+        wanted: oneshot::Sender<bool>,
+    },
+    /// The next piece of the object announced last.
+    Piece(Bytes),
+}
+
+/// What the manifest says of the records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records.
+    pub records: u64,
+    /// Records whose payload went as base64.
+    pub wrapped: u64,
+    /// Longest line, bytes.
+    pub record_bytes_max: u64,
+    /// Stamp of the first record.
+    pub min_ts: Option<u64>,
+    /// Stamp of the last record.
+    pub max_ts: Option<u64>,
+    /// The records by partition, in order of names.
+    pub ranges: Vec<PartitionRange>,
+}
+
+/// Sends pieces down the channel; fails when nobody takes them any more.
+struct Sent(mpsc::Sender<Produced>);
+
+impl Pieces for Sent {
+    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
+        self.0.blocking_send(Produced::Piece(piece)).map_err(|_| given_up())
+    }
+}
+
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the upload was given up")
+}
+
+/// Encodes the window and sends its objects down `to`, in order of their keys. Blocks.
+pub fn produce(job: &Job, to: &mpsc::Sender<Produced>) -> Result<Summary, ReadError> {
+    let index = WindowIndex::build(job.source.clone())?;
+    let all = index.partitions() as u32;
+    let mut summary = Summary::default();
+    match job.layout {
+        _ if all == 0 => {}
+        Layout::Merged => object(job, &index, 0..all, to, &mut summary)?,
+        Layout::PerPartition => {
+            for rank in 0..all {
+                object(job, &index, rank..rank + 1, to, &mut summary)?;
+            }
+        }
+    }
+    Ok(summary)
+}
+
+fn object(
+    job: &Job,
+    index: &WindowIndex,
+    ranks: Range<u32>,
+    to: &mpsc::Sender<Produced>,
+    summary: &mut Summary,
+) -> Result<(), ReadError> {
+    let mut part = Summary::default();
+    let kept = Kept::new(job.budget.none());
+    let (finished, kept) = encode(job, index, ranks.clone(), kept, &mut part)?;
+    let entry = entry(job, &part, &finished);
+    summary.add(part);
+    if kept.pieces.is_some() {
+        return to.blocking_send(Produced::Whole { entry, kept }).map_err(|_| given_up().into());
+    }
+    let (wanted, answer) = oneshot::channel();
+    to.blocking_send(Produced::Large { entry, wanted }).map_err(|_| given_up())?;
+    if !answer.blocking_recv().map_err(|_| given_up())? {
+        return Ok(());
+    }
+    let mut again = Summary::default();
+    let (second, _) = encode(job, index, ranks, Sent(to.clone()), &mut again)?;
+    if second != finished {
+        let what = "the bytes changed between two passes over one window";
+        return Err(io::Error::other(what).into());
+    }
+    Ok(())
+}
+
+fn entry(job: &Job, part: &Summary, finished: &Finished) -> ObjectEntry {
+    let extension = job.codec.extension();
+    let mut entry = ObjectEntry {
+        key: format!("{}.{extension}", job.key),
+        bytes: finished.bytes,
+        records: part.records,
+        sha256: finished.sha256.clone(),
+        partition: None,
+        first_offset: None,
+        last_offset: None,
+    };
+    if let (Layout::PerPartition, Some(range)) = (job.layout, part.ranges.first()) {
+        let suffix = partition_suffix(&range.partition, range.first_offset, range.last_offset);
+        entry.key = format!("{}{suffix}.{extension}", job.key);
+        entry.partition = Some(range.partition.clone());
+        entry.first_offset = Some(range.first_offset);
+        entry.last_offset = Some(range.last_offset);
+    }
+    entry
+}
+
+fn encode<P: Pieces>(
+    job: &Job,
+    index: &WindowIndex,
+    ranks: Range<u32>,
+    pieces: P,
+    summary: &mut Summary,
+) -> Result<(Finished, P), ReadError> {
+    let mut writer = ObjectWriter::new(job.codec, job.level, pieces)?;
+    let mut lines = Lines::new(job.wrap);
+    let mut current = None;
+    index.visit(ranks, &mut |rank, header, frames| {
+        let name = index.name(rank);
+        if current != Some(rank) {
+            current = Some(rank);
+            lines.partition(name);
+        }
+        lines.stamp(header.stamp);
+        summary.see(name, header);
+        run_lines(job, name, header, frames, &mut lines, &mut writer)
+    })?;
+    summary.wrapped = lines.wrapped;
+    summary.record_bytes_max = lines.line_bytes_max;
+    Ok(writer.finish()?)
+}
+
+fn run_lines<P: Pieces>(
+    job: &Job,
+    name: &str,
+    header: &RunHeader,
+    frames: &[u8],
+    lines: &mut Lines,
+    writer: &mut ObjectWriter<P>,
+) -> Result<(), ReadError> {
+    for (i, frame) in Frames::new(frames).enumerate() {
+        let offset = header.first_offset.plus(i as u64);
+        let frame = frame.map_err(|err| {
+            let what = format!("offset {} of partition {name}: {err}", offset.0);
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
+        let transaction_id = match (frame.transaction_id, frame.message_id) {
+            (Some(own), _) => TransactionId::Own(own),
+            (None, Some(promised)) => TransactionId::Minted(promised),
+            (None, None) => {
+                TransactionId::Minted(MessageId::mint(header.stamp, header.partition, offset).0)
+            }
+        };
+        let opened;
+        let payload = if frame.encrypted {
+            let sealed = || ReadError::Sealed { partition: name.to_owned(), offset: offset.0 };
+            let Source { host, queue, .. } = &job.source;
+            opened = host.decrypt(*queue, frame.payload).ok_or_else(sealed)?;
+            &opened[..]
+        } else {
+            frame.payload
+        };
+        lines.push(writer.text(), &Record { offset: offset.0, transaction_id, payload });
+        writer.drain()?;
+    }
+    Ok(())
+}
+
+impl Summary {
+    fn see(&mut self, name: &str, header: &RunHeader) {
+        let (first, count) = (header.first_offset.0, u64::from(header.count));
+        self.records += count;
+        self.min_ts = Some(self.min_ts.map_or(header.stamp.0, |ts| ts.min(header.stamp.0)));
+        self.max_ts = Some(self.max_ts.map_or(header.stamp.0, |ts| ts.max(header.stamp.0)));
+        match self.ranges.last_mut().filter(|range| range.partition == name) {
+            Some(range) => {
+                range.last_offset = first + count - 1;
+                range.records += count;
+            }
+            None => self.ranges.push(PartitionRange {
+                partition: name.to_owned(),
+                first_offset: first,
+                last_offset: first + count - 1,
+                records: count,
+            }),
+        }
+    }
+
+    fn add(&mut self, part: Summary) {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        self.records += part.records;
+        self.wrapped += part.wrapped;
+        self.record_bytes_max = self.record_bytes_max.max(part.record_bytes_max);
+        self.min_ts = least(self.min_ts, part.min_ts);
+        self.max_ts = self.max_ts.max(part.max_ts);
+        self.ranges.extend(part.ranges);
+    }
+}

@@ -1,0 +1,277 @@
+//! Starting and stopping the sink, and the list of queues it copies.
+//!
+//! Owns: the sink's runtime and threads, one worker per queue, the drain, `/status` and metrics.
+//! Leaves to others: what a worker does (`worker`).
+
+use crate::bucket::Bucket;
+use crate::context::Context;
+use crate::host::Host;
+use crate::lease::put_once;
+use crate::memory::Budget;
+use crate::metrics::Metrics;
+use crate::retry::{Limiter, pause};
+use crate::settings::{Queues, Settings};
+use crate::spread::{Spread, share};
+use crate::status::{Board, BucketStatus};
+use crate::worker::{TurnedOn, Wish, Worker};
+use parking_lot::Mutex;
+use queen_core::sink::{SinkOn, on_key};
+use queen_core::{Stamp, TenantId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+/// A running sink. Dropping it leaves the leases to expire.
+pub struct Sink {
+    shared: Arc<Shared>,
+    done: watch::Receiver<bool>,
+}
+
+struct Shared {
+    context: Arc<Context>,
+    spread: Arc<Spread>,
+    wish: watch::Sender<Wish>,
+    begun: Instant,
+}
+
+impl Sink {
+    /// Starts the sink on threads of its own (`queen-s3`). Fails only if they cannot be made: a
+    /// bucket that is down does not stop a start.
+    pub fn start(
+        settings: Settings,
+        tenant: TenantId,
+        host: Arc<dyn Host>,
+        bucket: Arc<dyn Bucket>,
+    ) -> std::io::Result<Sink> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(settings.threads + 8)
+            .thread_name("queen-s3")
+            .enable_all()
+            .build()?;
+        for warning in &settings.warnings {
+            warn!("{warning}");
+        }
+        info!(?settings, "sink starts");
+        let shared = Arc::new(Shared::new(settings, tenant, host, bucket));
+        let (finished, done) = watch::channel(false);
+        let running = shared.clone();
+        std::thread::Builder::new().name("queen-s3-main".to_owned()).spawn(move || {
+            runtime.block_on(running.run());
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            finished.send_replace(true);
+        })?;
+        Ok(Sink { shared, done })
+    }
+
+    /// Drains: windows that are on their way are finished within `grace`, then all leases are given
+    /// back, so that the next owner starts at once.
+    pub async fn shutdown(&self, grace: Duration) {
+        info!("sink drains");
+        self.shared.wish.send_replace(Wish::Drain);
+        let mut done = self.done.clone();
+        let ended = done.wait_for(|done| *done);
+        if tokio::time::timeout(grace.mul_f32(0.8), ended).await.is_err() {
+            self.shared.wish.send_replace(Wish::Leave);
+            let ended = done.wait_for(|done| *done);
+            let _ = tokio::time::timeout(grace.mul_f32(0.2), ended).await;
+        }
+        info!("sink stopped");
+    }
+
+    /// The `s3` of `/status`.
+    pub fn status(&self) -> serde_json::Value {
+        self.shared.status(*self.done.borrow())
+    }
+
+    /// Whether all queues of this node keep up and the bucket answers, for `/health?sink=true`.
+    pub fn healthy(&self) -> Result<(), String> {
+        self.shared.healthy()
+    }
+
+    /// Appends the sink's metric families.
+    pub fn write_metrics(&self, out: &mut String) {
+        let context = &self.shared.context;
+        let lines = context.board.lines(context.host.now());
+        let reachable = context.bucket_status.lock().reachable;
+        context.metrics.write(out, &lines, context.budget.used(), reachable);
+    }
+}
+
+impl Shared {
+    fn new(
+        settings: Settings,
+        tenant: TenantId,
+        host: Arc<dyn Host>,
+        bucket: Arc<dyn Bucket>,
+    ) -> Shared {
+        let metrics = Arc::new(Metrics::default());
+        let bucket_status = Arc::new(Mutex::new(BucketStatus {
+            name: settings.bucket.bucket.clone(),
+            endpoint: settings.bucket.endpoint.clone(),
+            region: settings.bucket.region.clone(),
+            prefix: settings.prefix.clone(),
+            ..BucketStatus::default()
+        }));
+        let context = Context {
+            limiter: Limiter::new(bucket_status.clone(), metrics.clone()),
+            budget: Budget::new(settings.memory_bytes),
+            threads: Arc::new(Semaphore::new(settings.threads)),
+            board: Board::default(),
+            bucket_status,
+            metrics,
+            tenant,
+            host,
+            bucket,
+            settings,
+        };
+        Shared {
+            context: Arc::new(context),
+            spread: Arc::default(),
+            wish: watch::Sender::new(Wish::Run),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Runs until every worker has drained.
+    async fn run(&self) {
+        let mut wish = self.wish.subscribe();
+        let on = tokio::select! {
+            on = self.turned_on() => on,
+            _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
+        };
+        tokio::select! {
+            () = self.workers(on) => {}
+            () = self.spread.keep(&self.context) => {}
+        }
+        self.spread.leave(&self.context).await;
+    }
+
+    async fn turned_on(&self) -> TurnedOn {
+        let context = &self.context;
+        let mut attempt = 0;
+        let boot = loop {
+            match context.host.tick().await {
+                Ok(stamp) => break stamp,
+                Err(_) => attempt += 1,
+            }
+            tokio::time::sleep(pause(attempt)).await;
+        };
+        let row = SinkOn { stamp: boot.0 }.to_json();
+        let row = put_once(&*context.host, &on_key(&context.settings.sink), &row).await;
+        let first = SinkOn::from_json(&row.value).map_or(boot, |on| Stamp(on.stamp));
+        TurnedOn { first, boot }
+    }
+
+    async fn workers(&self, on: TurnedOn) {
+        let mut wish = self.wish.subscribe();
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        let mut workers = JoinSet::new();
+        let mut seen = 0;
+        while *wish.borrow() == Wish::Run {
+            for queue in self.wanted() {
+                if known.insert(queue.clone()) {
+                    let worker = Worker {
+                        context: self.context.clone(),
+                        queue,
+                        spread: self.spread.clone(),
+                        on,
+                        wish: self.wish.subscribe(),
+                    };
+                    workers.spawn(worker.work());
+                }
+            }
+            let there = known.iter().filter(|name| self.context.host.queue(name).is_some());
+            self.spread.queues(there.count());
+            tokio::select! {
+                now = self.context.host.queues_changed(seen) => seen = now,
+                _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+            }
+        }
+        while workers.join_next().await.is_some() {}
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        match &self.context.settings.queues {
+            Queues::Named(names) => names.clone(),
+            Queues::All => {
+                let mut all: Vec<String> =
+                    self.context.host.queues().iter().map(|info| info.name.to_string()).collect();
+                all.sort();
+                all.dedup();
+                all
+            }
+        }
+    }
+
+    fn healthy(&self) -> Result<(), String> {
+        let context = &self.context;
+        let limit = (context.settings.max_window * 3).max(Duration::from_secs(30));
+        for line in context.board.lines(context.host.now()) {
+            if line.lag_seconds.is_some_and(|lag| lag > limit.as_secs_f64()) {
+                return Err(format!("queue {} lags behind by more than {limit:?}", line.name));
+            }
+        }
+        match &*context.bucket_status.lock() {
+            BucketStatus { reachable: Some(false), error, .. } => {
+                Err(error.clone().unwrap_or_else(|| "the bucket does not answer".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn status(&self, stopped: bool) -> serde_json::Value {
+        let context = &self.context;
+        let settings = &context.settings;
+        let health = self.healthy();
+        let queues = context.board.lines(context.host.now());
+        let view = self.spread.view();
+        let phase = if stopped { "stopped" } else { "running" };
+        let health_line = match &health {
+            Ok(()) => serde_json::json!({ "ok": true, "queues": queues.len() }),
+            Err(why) => serde_json::json!({ "ok": false, "why": why }),
+        };
+        serde_json::json!({
+            "enabled": true,
+            "mode": "in-process",
+            "phase": phase,
+            "threads": settings.threads,
+            "sinks": [{
+                "tenant": context.tenant.to_string(),
+                "source": "env",
+                "phase": phase,
+                "uptimeMs": self.begun.elapsed().as_millis() as u64,
+                "ok": health.is_ok(),
+                "sink": settings.sink,
+                "instance": settings.instance,
+                "version": env!("CARGO_PKG_VERSION"),
+                "running": !stopped,
+                "bucket": &*context.bucket_status.lock(),
+                "format": settings.format.word(),
+                "compression": settings.codec.word(),
+                "layout": settings.layout.word(),
+                "align": settings.align.word(),
+                "start": settings.start.word(),
+                "health": health_line,
+                "placement": {
+                    "nodes": view.nodes,
+                    "queues": view.queues,
+                    "share": share(view),
+                    "held": self.spread.held(),
+                },
+                "memory": {
+                    "bufferedBytes": context.budget.used(),
+                    "limitBytes": context.budget.limit(),
+                },
+                "queues": queues,
+            }],
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;

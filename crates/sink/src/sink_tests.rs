@@ -1,0 +1,482 @@
+use super::*;
+use crate::bucket::ErrorKind;
+use crate::encode::object::sha256_hex;
+use crate::settings::Surroundings;
+use crate::testing::{Appended, Fault, Faults, SimBroker, SimStore};
+use queen_core::sink::{Committed, Manifest};
+use tokio::task::JoinHandle;
+
+const ORDERS: &str = "s3:default:orders";
+
+fn settings(extra: &[(&str, &str)]) -> Settings {
+    let base = [
+        ("EMBEDDED", "true"),
+        ("QUEUES", "orders"),
+        ("ENDPOINT", "http://s3:7070"),
+        ("REGION", "us-east-1"),
+        ("BUCKET", "lake"),
+        ("ACCESS_KEY", "queen"),
+        ("SECRET_KEY", "hush"),
+        ("START", "earliest"),
+        ("MAX_WINDOW_MS", "10000"),
+    ];
+    let vars: std::collections::BTreeMap<String, String> = base
+        .iter()
+        .chain(extra)
+        .map(|(name, value)| (format!("QUEEN_S3_{name}"), (*value).to_owned()))
+        .collect();
+    let around = Surroundings { node: 1, host: "h".into(), cores: 2 };
+    Settings::from_vars(vars, &around).unwrap().unwrap()
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+    faults: Arc<Faults>,
+}
+
+impl Owner {
+    fn start(
+        broker: &Arc<SimBroker>,
+        store: &SimStore,
+        settings: Settings,
+        faults: Arc<Faults>,
+    ) -> Owner {
+        let host = broker.host(faults.clone());
+        let bucket = store.bucket(faults.clone());
+        let shared = Arc::new(Shared::new(settings, TenantId::DEFAULT, host, bucket));
+        let running = shared.clone();
+        let task = tokio::spawn(async move { running.run().await });
+        Owner { shared, task, faults }
+    }
+
+    fn plain(broker: &Arc<SimBroker>, store: &SimStore) -> Owner {
+        Owner::start(broker, store, settings(&[]), Arc::default())
+    }
+
+    fn state(&self) -> String {
+        self.queue()["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn queue(&self) -> serde_json::Value {
+        self.shared.status(false)["sinks"][0]["queues"][0].clone()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn committed(broker: &SimBroker) -> Option<Committed> {
+    broker
+        .row(&format!("{ORDERS}:committed"))
+        .map(|row| Committed::from_json(row.as_bytes()).unwrap())
+}
+
+/// Lets time pass until `done`, at most ten minutes of it.
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+async fn all_there(broker: &SimBroker, records: usize) {
+    let there = || committed(broker).is_some_and(|c| c.records == records as u64);
+    until("every record in the bucket", there).await;
+}
+
+/// Reads the lake as a reader does, and holds it against the log.
+fn check_lake(store: &SimStore, log: &[Appended]) {
+    let objects = store.objects();
+    let mut listed = Vec::new();
+    let mut lake = Vec::new();
+    let mut prev = String::new();
+    let mut end = 0;
+    for k in 1.. {
+        let suffix = format!("/windows/{k:010}.json");
+        let Some((_, object)) = objects.iter().find(|(key, _)| key.ends_with(&suffix)) else {
+            break;
+        };
+        let manifest = Manifest::from_json(&object.bytes).unwrap();
+        assert_eq!((manifest.k, &manifest.prev), (k, &prev), "manifest-chain");
+        assert!(manifest.t_start >= end && manifest.t_end > manifest.t_start, "windows-tile");
+        (prev, end) = (sha256_hex(&object.bytes), manifest.t_end);
+        let mut records = 0;
+        for entry in &manifest.objects {
+            let data = &objects[&entry.key];
+            assert_eq!(entry.bytes, data.bytes.len() as u64);
+            assert_eq!((&entry.sha256, &data.sha256), (&sha256_hex(&data.bytes), &entry.sha256));
+            let text = match entry.key.ends_with(".zst") {
+                true => zstd::stream::decode_all(&data.bytes[..]).unwrap(),
+                false => data.bytes.to_vec(),
+            };
+            let text = String::from_utf8(text).unwrap();
+            let lines: Vec<Appended> = text.lines().map(line).collect();
+            let order = |a: &Appended| (a.partition.clone(), a.offset);
+            assert!(lines.is_sorted_by_key(order), "sorted by partition and offset");
+            assert!(lines.iter().all(|l| l.stamp >= manifest.t_start && l.stamp < manifest.t_end));
+            assert_eq!(entry.records, lines.len() as u64);
+            records += entry.records;
+            lake.extend(lines);
+            listed.push(entry.key.clone());
+        }
+        assert_eq!(manifest.records, records);
+        assert_eq!(manifest.ranges.iter().map(|r| r.records).sum::<u64>(), records);
+    }
+    let data: Vec<String> =
+        objects.keys().filter(|key| !key.contains("/_queen/")).cloned().collect();
+    listed.sort();
+    assert_eq!(data, listed, "every data object stands in one manifest");
+    for (key, object) in &objects {
+        assert!(object.versions.iter().all(|v| *v == object.bytes), "{key}: same name, same bytes");
+    }
+    let mut log = log.to_vec();
+    lake.sort();
+    log.sort();
+    assert_eq!(lake, log, "each record once");
+}
+
+fn line(text: &str) -> Appended {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    let (_, payload) = text.split_once(",\"payload\":").unwrap();
+    Appended {
+        partition: value["partition"].as_str().unwrap().to_owned(),
+        offset: value["offset"].as_u64().unwrap(),
+        stamp: Stamp::parse_iso(value["ts"].as_str().unwrap()).unwrap().0,
+        transaction_id: value["transactionId"].as_str().unwrap().to_owned(),
+        payload: payload.strip_suffix('}').unwrap().to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_demo_of_the_seed_gives_one_window() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let owner = Owner::plain(&broker, &store);
+    until("missing", || owner.state() == "missing").await;
+    let id = broker.create("orders");
+    let log = broker.push(
+        id,
+        &[
+            ("cust-1", r#"{"order":1,"status":"new","total":42.00}"#),
+            ("cust-2", r#"{"order":2,"status":"new","total":17.50}"#),
+            ("cust-1", r#"{"order":1,"status":"paid","total":42.00}"#),
+        ],
+    );
+    let pushed = tokio::time::Instant::now();
+    all_there(&broker, 3).await;
+    let took = pushed.elapsed();
+    assert!(took >= Duration::from_secs(10) && took < Duration::from_secs(12), "{took:?}");
+    until("filling", || owner.state() == "filling").await;
+    let line = owner.queue();
+    assert_eq!(
+        (&line["k"], &line["windowsCommitted"], &line["records"]),
+        (&1.into(), &1.into(), &3.into())
+    );
+    assert_eq!(line["lagSeconds"], 0.0);
+    let keys = store.keys();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    let t_end = log[0].stamp + 10_000_000;
+    assert!(
+        keys[1].ends_with(&format!(
+            "dt=2026-10-24/hour=10/w-0000000001-1792836000000000-{t_end}.jsonl.zst"
+        )),
+        "{keys:?}"
+    );
+    assert!(
+        keys[0].contains("/_queen/") && keys[0].ends_with("/queue=orders/windows/0000000001.json")
+    );
+    check_lake(&store, &log);
+    let object = &store.objects()[&keys[1]];
+    assert_eq!(object.writes, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_is_closed_without_a_later_push() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("p", "1")]);
+    let _owner = Owner::plain(&broker, &store);
+    all_there(&broker, 1).await;
+    tokio::time::sleep(Duration::from_secs(36 * 60)).await;
+    until("the hour file", || {
+        store.keys().iter().any(|key| key.ends_with("/hours/2026-10-24T10.json"))
+    })
+    .await;
+    let (_, hour) = store.objects().into_iter().find(|(key, _)| key.contains("/hours/")).unwrap();
+    let text = std::str::from_utf8(&hour.bytes).unwrap();
+    assert!(
+        text.contains("\"windows\":1,\"records\":1,") && text.ends_with("\"complete\":true}"),
+        "{text}"
+    );
+}
+
+/// A log of several windows, one of them of several pushes, with a payload that must be wrapped.
+fn fill(broker: &SimBroker, id: queen_core::QueueId, round: usize) -> Vec<Appended> {
+    let mut log = broker.push(id, &[("b", "1"), ("a", "{\"x\": 2}"), ("b", "3")]);
+    for n in 0..3 {
+        let name = format!("part-{}", (n * 7 + round) % 5);
+        log.extend(broker.push(id, &[(&name, "[4.50]"), ("a", "null")]));
+    }
+    log
+}
+
+/// Runs one owner with a fault, then another; gives the number of effects the first had.
+async fn crash_and_take_over(at: usize, fault: Fault, same_node: bool, layout: &str) -> bool {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let mut log = fill(&broker, id, 0);
+    let first = settings(&[("LAYOUT", layout)]);
+    let one = Owner::start(&broker, &store, first, Faults::at(at, fault));
+    let mut died = false;
+    for round in 1..4 {
+        tokio::select! {
+            () = one.faults.died() => died = true,
+            () = tokio::time::sleep(Duration::from_secs(11)) => {}
+        }
+        log.extend(fill(&broker, id, round));
+    }
+    tokio::select! {
+        () = one.faults.died() => died = true,
+        () = all_there(&broker, log.len()) => {}
+    }
+    let ended = one.faults.count() <= at;
+    drop(one);
+    let node = if same_node { "one" } else { "two" };
+    // The next owner has other settings: a redo must not use them.
+    let second = settings(&[("LAYOUT", "merged"), ("COMPRESSION", "none"), ("INSTANCE", node)]);
+    let second = if died { second } else { settings(&[("INSTANCE", node)]) };
+    let two = Owner::start(&broker, &store, second, Arc::default());
+    all_there(&broker, log.len()).await;
+    store.deliver_late();
+    drop(two);
+    check_lake(&store, &log);
+    !ended
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_crash_between_two_effects_is_finished_by_the_next_owner() {
+    for layout in ["merged", "per-partition"] {
+        for fault in [Fault::Before, Fault::After, Fault::Late] {
+            let mut at = 0;
+            while crash_and_take_over(at, fault, at % 2 == 0, layout).await {
+                at += 1;
+                assert!(at < 200);
+            }
+            assert!(at >= 12, "{layout} {fault:?}: only {at} effects");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_changes_nothing() {
+    let mut at = 0;
+    while crash_and_take_over(at, Fault::AnswerLost, false, "merged").await {
+        at += 1;
+        assert!(at < 100);
+    }
+    assert!(at >= 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_owners_at_once_write_each_record_once() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let mut log = fill(&broker, id, 0);
+    // The same instance twice: each takes the lease from the other whenever it looks.
+    let _one = Owner::plain(&broker, &store);
+    let _two = Owner::plain(&broker, &store);
+    let _other = Owner::start(&broker, &store, settings(&[("INSTANCE", "x")]), Arc::default());
+    for round in 1..8 {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        log.extend(fill(&broker, id, round));
+    }
+    all_there(&broker, log.len()).await;
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_ahead_of_the_broker_is_left_alone() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    fill(&broker, id, 0);
+    let one = Owner::plain(&broker, &store);
+    all_there(&broker, 9).await;
+    drop(one);
+    // The broker is restored from a backup without its rows.
+    let restored = SimBroker::new();
+    let id = restored.create("orders");
+    fill(&restored, id, 0);
+    let before = store.keys();
+    let two = Owner::plain(&restored, &store);
+    until("diverged", || two.state() == "diverged").await;
+    assert!(
+        two.queue()["lastError"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("windows/0000000001.json exists")
+    );
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(store.keys(), before);
+    assert_eq!(restored.row(&format!("{ORDERS}:intent")), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_refuses_is_shown_and_waited_for() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    store.fail(Some(ErrorKind::WrongSecret));
+    let id = broker.create("orders");
+    let log = broker.push(id, &[("p", "1")]);
+    let owner = Owner::plain(&broker, &store);
+    until("failed", || owner.state() == "failed").await;
+    assert_eq!(owner.queue()["lastError"]["message"], "the bucket is wrong_secret");
+    assert_eq!(owner.shared.status(false)["sinks"][0]["bucket"]["kind"], "wrong_secret");
+    store.fail(Some(ErrorKind::Unreachable));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let lag = owner.queue()["lagSeconds"].as_f64().unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(
+        owner.queue()["lagSeconds"].as_f64().unwrap() > lag + 29.0,
+        "the lag climbs while stuck"
+    );
+    assert!(owner.shared.healthy().is_err());
+    store.fail(None);
+    all_there(&broker, 1).await;
+    check_lake(&store, &log);
+    until("health", || owner.shared.healthy().is_ok()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_made_anew_goes_on_with_pointer_and_number() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let mut log = broker.push(id, &[("p", "1")]);
+    let owner = Owner::plain(&broker, &store);
+    all_there(&broker, 1).await;
+    broker.delete(id, false);
+    until("missing", || owner.state() == "missing").await;
+    let id = broker.create("orders");
+    log.extend(broker.push(id, &[("p", "2")]));
+    all_there(&broker, 2).await;
+    assert_eq!(committed(&broker).unwrap().k, 2);
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_of_a_deleted_queue_is_finished_from_its_pin() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let mut log = broker.push(id, &[("p", "1")]);
+    // Dies right after the intent: turned on, start, lease, intent.
+    let mut at = 0;
+    loop {
+        let one = Owner::start(&broker, &store, settings(&[]), Faults::at(at, Fault::After));
+        tokio::select! {
+            () = one.faults.died() => {}
+            () = tokio::time::sleep(Duration::from_secs(60)) => {}
+        }
+        if broker.row(&format!("{ORDERS}:intent")).is_some() {
+            break;
+        }
+        at += 1;
+    }
+    assert_eq!(committed(&broker), None);
+    broker.delete(id, true);
+    let id = broker.create("orders");
+    log.extend(broker.push(id, &[("p", "[]")]));
+    let _two = Owner::plain(&broker, &store);
+    all_there(&broker, 2).await;
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn latest_skips_what_was_there_and_copies_new_queues_whole() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("old", "1")]);
+    let all = [("QUEUES", "*"), ("START", "latest")];
+    let one = Owner::start(&broker, &store, settings(&all), Arc::default());
+    until("the start row", || broker.row(&format!("{ORDERS}:start")).is_some()).await;
+    drop(one);
+    // Written while no sink runs: the start is durable, so it is copied.
+    let log = broker.push(id, &[("new", "2")]);
+    let late = broker.create("late");
+    broker.push(late, &[("p", "3")]);
+    let _two = Owner::start(&broker, &store, settings(&all), Arc::default());
+    all_there(&broker, 1).await;
+    until("the new queue", || broker.row("s3:default:late:committed").is_some()).await;
+    let objects = store.objects();
+    let orders: BTreeSet<String> =
+        objects.keys().filter(|key| key.contains("queue=orders/dt")).cloned().collect();
+    assert_eq!(orders.len(), 1);
+    let text = zstd::stream::decode_all(&objects[orders.first().unwrap()].bytes[..]).unwrap();
+    assert_eq!(String::from_utf8(text).unwrap().lines().map(line).collect::<Vec<_>>(), log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn earliest_starts_at_the_first_record_that_is_kept() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("p", "1")]);
+    let log = broker.push(id, &[("p", "2")]);
+    broker.trim(id, 1);
+    let _owner = Owner::plain(&broker, &store);
+    all_there(&broker, 1).await;
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_gives_the_lease_back_at_once() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("p", "1")]);
+    let one = Owner::plain(&broker, &store);
+    until("filling", || one.state() == "filling").await;
+    assert!(broker.row(&format!("{ORDERS}:lease")).is_some());
+    one.shared.wish.send_replace(Wish::Drain);
+    until("the end", || one.task.is_finished()).await;
+    assert_eq!(broker.row(&format!("{ORDERS}:lease")), None);
+    assert_eq!(one.state(), "drained");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backfill_makes_windows_of_the_target() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let payload = format!("\"{}\"", "x".repeat(1000));
+    let mut log = Vec::new();
+    for n in 0..3000 {
+        log.extend(broker.push(id, &[(if n % 3 == 0 { "a" } else { "b" }, &payload)]));
+    }
+    let _owner = Owner::start(&broker, &store, settings(&[("TARGET_MB", "1")]), Arc::default());
+    all_there(&broker, log.len()).await;
+    check_lake(&store, &log);
+    let k = committed(&broker).unwrap().k;
+    assert!((4..=5).contains(&k), "{k} windows of 3.3 MB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_name_every_family() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("p", "1")]);
+    let owner = Owner::plain(&broker, &store);
+    all_there(&broker, 1).await;
+    let mut out = String::new();
+    let context = &owner.shared.context;
+    context.metrics.write(&mut out, &context.board.lines(context.host.now()), 0, Some(true));
+    for line in [
+        "queen_s3_windows_committed_total{queue=\"orders\"} 1",
+        "queen_s3_records_written_total{queue=\"orders\"} 1",
+        "queen_s3_lag_seconds{queue=\"orders\"} 0",
+        "queen_s3_window_records_count 1",
+        "queen_s3_s3_requests_total{op=\"put\",result=\"ok\"} 2",
+    ] {
+        assert!(out.lines().any(|l| l == line), "{line} in\n{out}");
+    }
+}

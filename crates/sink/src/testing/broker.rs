@@ -1,0 +1,357 @@
+//! A broker in memory: queues with their logs, KV with versions and expiry, a clock that tests move.
+
+use super::{Fault, Faults};
+use crate::host::{Host, HostError, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use queen_core::frame::Frame;
+use queen_core::kv::{KvLoss, KvOp, KvOpKind, KvOutcome, KvResult, KvRow};
+use queen_core::run::RunHeader;
+use queen_core::{MessageId, Offset, PartitionId, QueueId, Stamp};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// 2026-10-24T10:23:54.910988Z
+const BEGIN: u64 = 1_792_837_434_910_988;
+
+#[derive(Default)]
+struct Log {
+    info: Option<QueueInfo>,
+    runs: Vec<TimelineRun>,
+    bytes: Vec<u8>,
+    /// Runs before this one were removed by retention.
+    retained: usize,
+}
+
+struct World {
+    logs: BTreeMap<u32, Log>,
+    partitions: HashMap<u64, (u32, Arc<str>, u64)>,
+    kv: BTreeMap<String, KvRow>,
+    version: u64,
+    stamp: u64,
+    changes: u64,
+}
+
+/// The broker that all owners of a test share.
+pub struct SimBroker {
+    world: Mutex<World>,
+    news: Notify,
+    begun: Instant,
+}
+
+/// An appended record, as a test remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Appended {
+    pub partition: String,
+    pub offset: u64,
+    pub stamp: u64,
+    pub transaction_id: String,
+    pub payload: String,
+}
+
+impl SimBroker {
+    pub fn new() -> Arc<SimBroker> {
+        let world = World {
+            logs: BTreeMap::new(),
+            partitions: HashMap::new(),
+            kv: BTreeMap::new(),
+            version: 0,
+            stamp: BEGIN,
+            changes: 1,
+        };
+        Arc::new(SimBroker { world: Mutex::new(world), news: Notify::new(), begun: Instant::now() })
+    }
+
+    /// The host, as one owner sees it.
+    pub fn host(self: &Arc<Self>, faults: Arc<Faults>) -> Arc<dyn Host> {
+        Arc::new(SimHost { broker: self.clone(), faults })
+    }
+
+    fn clock(&self) -> u64 {
+        BEGIN + self.begun.elapsed().as_micros() as u64
+    }
+
+    fn stamp(&self, world: &mut World) -> u64 {
+        world.stamp = self.clock().max(world.stamp + 1);
+        world.stamp
+    }
+
+    /// Makes a queue.
+    pub fn create(&self, name: &str) -> QueueId {
+        let mut world = self.world.lock();
+        let created = Stamp(self.stamp(&mut world));
+        let id = QueueId(world.logs.len() as u32 + 1);
+        let info = QueueInfo { name: name.into(), id, created, deleted: false };
+        world.logs.insert(id.0, Log { info: Some(info), ..Log::default() });
+        world.changes += 1;
+        drop(world);
+        self.news.notify_waiters();
+        id
+    }
+
+    /// Deletes a queue; with an intent pending its log is kept, as the pin does.
+    pub fn delete(&self, id: QueueId, pinned: bool) {
+        let mut world = self.world.lock();
+        self.stamp(&mut world);
+        if let Some(log) = world.logs.get_mut(&id.0) {
+            match (&mut log.info, pinned) {
+                (Some(info), true) => info.deleted = true,
+                (info, _) => *info = None,
+            }
+        }
+        world.changes += 1;
+        drop(world);
+        self.news.notify_waiters();
+    }
+
+    /// One push to one queue: (partition, payload) each.
+    pub fn push(&self, id: QueueId, items: &[(&str, &str)]) -> Vec<Appended> {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        let stamp = self.stamp(world);
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (partition, payload) in items {
+            groups.entry(partition).or_default().push(payload);
+        }
+        let mut out = Vec::new();
+        for (partition, payloads) in groups {
+            let next = world.partitions.len() as u64 + 1;
+            let found = world.partitions.iter().find(|(_, p)| p.0 == id.0 && &*p.1 == partition);
+            let pid = found.map_or(next, |(pid, _)| *pid);
+            let row = world.partitions.entry(pid).or_insert((id.0, partition.into(), 0));
+            let first = row.2;
+            row.2 += payloads.len() as u64;
+            let mut frames = Vec::new();
+            let mut text = 0;
+            for (i, payload) in payloads.iter().enumerate() {
+                Frame { payload: payload.as_bytes(), ..Frame::default() }.encode(&mut frames);
+                text += 36 + payload.len() as u32;
+                let offset = first + i as u64;
+                let id = MessageId::mint(Stamp(stamp), PartitionId(pid), Offset(offset));
+                out.push(Appended {
+                    partition: partition.to_owned(),
+                    offset,
+                    stamp,
+                    transaction_id: id.to_string(),
+                    payload: (*payload).to_owned(),
+                });
+            }
+            let header = RunHeader {
+                partition: PartitionId(pid),
+                first_offset: Offset(first),
+                count: payloads.len() as u32,
+                stamp: Stamp(stamp),
+                frames_len: frames.len() as u32,
+                text_bytes: text,
+            };
+            let log = world.logs.get_mut(&id.0).unwrap();
+            let place = Place { segment: 0, at: log.bytes.len() as u64 };
+            log.bytes.extend_from_slice(&header.encode(&frames));
+            log.bytes.extend_from_slice(&frames);
+            log.runs.push(TimelineRun { header, place });
+        }
+        self.news.notify_waiters();
+        out
+    }
+
+    /// Retention removes the first `runs` runs.
+    pub fn trim(&self, id: QueueId, runs: usize) {
+        self.world.lock().logs.get_mut(&id.0).unwrap().retained += runs;
+    }
+
+    /// A KV row's value.
+    pub fn row(&self, key: &str) -> Option<String> {
+        let world = self.world.lock();
+        world.kv.get(key).map(|row| String::from_utf8(row.value.to_vec()).unwrap())
+    }
+
+    fn apply(&self, ops: &[KvOp<'_>]) -> KvOutcome {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        let stamp = Stamp(self.stamp(world));
+        world.kv.retain(|_, row| row.expires_at.is_none_or(|at| at > stamp));
+        let (kv, version) = (world.kv.clone(), world.version);
+        let mut results = Vec::new();
+        for (index, op) in ops.iter().enumerate() {
+            let result = apply_one(&mut world.kv, &mut world.version, op, stamp);
+            if let (KvResult::Lost { reason, row }, true) = (&result, op.required) {
+                let (reason, row) = (*reason, row.clone());
+                (world.kv, world.version) = (kv, version);
+                return KvOutcome::Precondition { index, reason, row };
+            }
+            results.push(result);
+        }
+        KvOutcome::Done(results)
+    }
+}
+
+fn apply_one(
+    kv: &mut BTreeMap<String, KvRow>,
+    version: &mut u64,
+    op: &KvOp<'_>,
+    stamp: Stamp,
+) -> KvResult {
+    let lost = |row: Option<&KvRow>, expect: u64| {
+        let reason = match (row, expect) {
+            (Some(_), 0) => KvLoss::Exists,
+            (None, _) => KvLoss::Absent,
+            _ => KvLoss::Version,
+        };
+        KvResult::Lost { reason, row: row.cloned() }
+    };
+    let meets = |row: Option<&KvRow>, expect: Option<u64>| {
+        expect.is_none_or(|expect| row.map_or(0, |row| row.version) == expect)
+    };
+    match &op.kind {
+        KvOpKind::Get { key } => KvResult::Row(kv.get(*key).cloned()),
+        KvOpKind::GetPrefix { prefix, .. } => {
+            let rows = kv.iter().filter(|(key, _)| key.starts_with(prefix));
+            let rows = rows.map(|(_, row)| row.clone()).collect();
+            KvResult::Rows { rows, missing: Vec::new(), truncated: false }
+        }
+        KvOpKind::Put { key, value, ttl_seconds, expect } => {
+            if !meets(kv.get(*key), *expect) {
+                return lost(kv.get(*key), expect.unwrap_or_default());
+            }
+            *version += 1;
+            let row = KvRow {
+                key: (*key).to_owned(),
+                value: Bytes::copy_from_slice(value.as_bytes()),
+                version: *version,
+                expires_at: ttl_seconds.map(|ttl| stamp.plus_seconds(ttl)),
+                updated_at: stamp,
+            };
+            kv.insert((*key).to_owned(), row.clone());
+            KvResult::Applied(Some(row))
+        }
+        KvOpKind::Delete { key, expect } => {
+            if !meets(kv.get(*key), *expect) {
+                return lost(kv.get(*key), expect.unwrap_or_default());
+            }
+            kv.remove(*key);
+            KvResult::Applied(None)
+        }
+        other => panic!("the sink does not use {other:?}"),
+    }
+}
+
+struct SimHost {
+    broker: Arc<SimBroker>,
+    faults: Arc<Faults>,
+}
+
+#[async_trait]
+impl Host for SimHost {
+    fn queues(&self) -> Vec<QueueInfo> {
+        self.broker.world.lock().logs.values().filter_map(|log| log.info.clone()).collect()
+    }
+
+    async fn queues_changed(&self, seen: u64) -> u64 {
+        loop {
+            let news = self.broker.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            let now = self.broker.world.lock().changes;
+            if now != seen {
+                return now;
+            }
+            news.await;
+        }
+    }
+
+    async fn kv(&self, ops: &[KvOp<'_>]) -> Result<KvOutcome, HostError> {
+        let reads = ops.iter().all(|op| matches!(op.kind, KvOpKind::Get { .. }));
+        let fault = if reads { None } else { self.faults.step().await };
+        let outcome = self.broker.apply(ops);
+        match fault {
+            Some(Fault::AnswerLost) => Err(HostError::Unknown("the answer was lost".into())),
+            Some(Fault::After | Fault::Late) => {
+                self.faults.die().await;
+                Ok(outcome)
+            }
+            _ => Ok(outcome),
+        }
+    }
+
+    fn applied(&self) -> Stamp {
+        Stamp(self.broker.world.lock().stamp)
+    }
+
+    fn now(&self) -> Stamp {
+        Stamp(self.broker.clock().max(self.broker.world.lock().stamp))
+    }
+
+    async fn tick(&self) -> Result<Stamp, HostError> {
+        Ok(Stamp(self.broker.stamp(&mut self.broker.world.lock())))
+    }
+
+    async fn written(&self, queue: QueueId, after: Stamp) {
+        loop {
+            let news = self.broker.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            let there = match self.broker.world.lock().logs.get(&queue.0) {
+                Some(log) => log.runs.last().is_some_and(|run| run.header.stamp > after),
+                None => true,
+            };
+            if there {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    fn first_retained(&self, queue: QueueId) -> Result<Option<Stamp>, HostError> {
+        let world = self.broker.world.lock();
+        let log = world.logs.get(&queue.0).filter(|log| log.info.is_some());
+        let log = log.ok_or_else(|| HostError::Gone("no such queue".into()))?;
+        Ok(log.runs.get(log.retained).map(|run| run.header.stamp))
+    }
+
+    fn timeline(
+        &self,
+        queue: QueueId,
+        from: ScanFrom,
+        runs_max: usize,
+    ) -> Result<TimelinePage, HostError> {
+        let world = self.broker.world.lock();
+        let log = world.logs.get(&queue.0).filter(|log| log.info.is_some());
+        let log = log.ok_or_else(|| HostError::Gone("no such queue".into()))?;
+        let after = |run: &&TimelineRun| match from {
+            ScanFrom::Stamp(stamp) => run.header.stamp >= stamp,
+            ScanFrom::Place(place) => run.place >= place,
+        };
+        let runs: Vec<TimelineRun> =
+            log.runs[log.retained..].iter().filter(after).take(runs_max).copied().collect();
+        let behind =
+            |run: &TimelineRun| Place { at: run.place.at + run.header.run_len(), ..run.place };
+        let log_end = Place { segment: 0, at: log.bytes.len() as u64 };
+        let next = runs.last().map_or(log_end, behind);
+        let end = next == log_end;
+        let last = runs.last().map_or(Stamp::ZERO, |run| run.header.stamp);
+        Ok(TimelinePage { runs, next, end, through: if end { Stamp(world.stamp) } else { last } })
+    }
+
+    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
+        let world = self.broker.world.lock();
+        let at = place.at as usize;
+        into.copy_from_slice(&world.logs[&queue.0].bytes[at..at + into.len()]);
+        Ok(())
+    }
+
+    fn partition_names(
+        &self,
+        _queue: QueueId,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Arc<str>>, HostError> {
+        let world = self.broker.world.lock();
+        Ok(partitions.iter().map(|id| world.partitions[&id.0].1.clone()).collect())
+    }
+
+    fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
