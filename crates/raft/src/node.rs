@@ -252,7 +252,9 @@ impl Running {
     ) -> Result<Self, StartError> {
         let state_machine = replay::replay(options, &wal, machine.clone())?;
         let vote = crate::vote::load(&options.dir)?;
-        let pristine = vote.is_none() && wal.state().1.is_none();
+        let last = wal.state().1;
+        replay::check_vote(options, last, vote)?;
+        let pristine = vote.is_none() && last.is_none();
         let checkpoint = state_machine.checkpoint();
         let storage = LogStorage::new(wal.clone(), options.dir.clone());
         let config = config().map_err(|error| StartError::Failed(error.to_string()))?;

@@ -271,3 +271,18 @@ async fn proposals_that_wait_together_share_entries_of_bounded_size() {
     }
     assert_eq!(machine.proposals().len(), count + 1);
 }
+
+#[tokio::test]
+async fn a_missing_vote_or_log_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = RaftNode::start(small(dir.path()), Record::over(None)).await.unwrap();
+    node.shutdown().await;
+    let (vote, aside) = (dir.path().join("vote"), dir.path().join("aside"));
+    std::fs::rename(&vote, &aside).unwrap();
+    let error = RaftNode::start(small(dir.path()), Record::over(None)).await.err().unwrap();
+    assert!(error.to_string().contains("the vote is of term 0, but the log holds"), "{error}");
+    std::fs::rename(&aside, &vote).unwrap();
+    std::fs::remove_dir_all(dir.path().join("wal")).unwrap();
+    let error = RaftNode::start(small(dir.path()), Record::over(None)).await.err().unwrap();
+    assert!(error.to_string().contains("a vote of term 1, but the log is empty"), "{error}");
+}

@@ -8,7 +8,8 @@
 use crate::mark::Mark;
 use crate::state_machine::StateMachine;
 use crate::types::{self, Payload};
-use crate::wal::Wal;
+use crate::vote::SavedVote;
+use crate::wal::{EntryId, Wal};
 use crate::{Machine, RaftOptions, StartError};
 use std::sync::Arc;
 
@@ -89,6 +90,27 @@ fn check_positions(
         )));
     }
     Ok(next)
+}
+
+/// The vote is saved before entries of its term: one that is older, or a vote without a log, means that a
+/// file was taken away.
+pub(crate) fn check_vote(
+    options: &RaftOptions,
+    last: Option<EntryId>,
+    vote: Option<SavedVote>,
+) -> Result<(), StartError> {
+    let voted = vote.map_or(0, |vote| vote.term);
+    let what = match last {
+        Some(last) if last.term > voted => {
+            format!("the vote is of term {voted}, but the log holds entries of term {}", last.term)
+        }
+        None if vote.is_some() => format!("there is a vote of term {voted}, but the log is empty"),
+        _ => return Ok(()),
+    };
+    Err(StartError::Mismatch(format!(
+        "{what}: files of {} are missing; restore the whole data directory from one copy",
+        options.dir.display()
+    )))
 }
 
 fn check_alone(options: &RaftOptions, voters: impl Iterator<Item = u64>) -> Result<(), StartError> {
