@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(error.text, "entry 3: offset -1 is below 0");
         let bytes =
             |max| entry(json!({"queue": "q", "offset": 0, "maxBytes": max})).unwrap().max_bytes;
-        assert_eq!((bytes(0), bytes(5), bytes(1 << 40)), (1, 5, 8 << 20));
+        assert_eq!((bytes(0), bytes(5), bytes(1_i64 << 40)), (1, 5, 8 << 20));
         assert!(too_many(1024).is_ok() && too_many(1025).is_err());
     }
 

@@ -4,7 +4,12 @@
 
 mod ack;
 mod bad_input;
+mod dead_letter;
+mod fetch;
+mod group;
+mod kv;
 mod lease;
 mod node;
 mod pop;
 mod push;
+mod queue;
