@@ -4,7 +4,7 @@
 //! Leaves to others: pauses between tries (`retry`): each call here is one request.
 
 use crate::bucket::{Bucket, BucketError, ErrorKind, Head, ObjectMeta, Parts};
-use crate::settings::{BucketSettings, Sse};
+use crate::settings::{BucketSettings, Sse, UPLOAD_BYTES_PER_SECOND};
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
@@ -32,6 +32,7 @@ pub struct S3Bucket {
     endpoint: String,
     /// The last `Retry-After`, until the next failure takes it.
     retry_after: Arc<Mutex<Option<Duration>>>,
+    timeout: Duration,
 }
 
 /// The settings make no client: why.
@@ -46,7 +47,8 @@ impl S3Bucket {
         let mut options = ClientOptions::new()
             .with_allow_http(settings.endpoint.starts_with("http://"))
             .with_connect_timeout(Duration::from_secs(5))
-            .with_timeout(settings.request_timeout);
+            // Ours ends first: it knows how long a body is.
+            .with_timeout_disabled();
         if let Some(path) = &settings.ca_file {
             let pem = std::fs::read(path).map_err(|err| bad(&format!("{path}: {err}")))?;
             for certificate in Certificate::from_pem_bundle(&pem).map_err(|err| bad(&err))? {
@@ -94,13 +96,48 @@ impl S3Bucket {
         }
         let store = Arc::new(builder.build().map_err(|err| bad(&err))?);
         let (name, endpoint) = (settings.bucket.clone(), settings.endpoint.clone());
-        Ok(S3Bucket { store, name, endpoint, retry_after })
+        let timeout = settings.request_timeout;
+        Ok(S3Bucket { store, name, endpoint, retry_after, timeout })
     }
 
     fn failed(&self, what: &str, err: &object_store::Error) -> BucketError {
         let retry_after = self.retry_after.lock().take();
         let (kind, why) = explain(err, &self.name, &self.endpoint);
         BucketError { kind, text: format!("{what}: {why}"), retry_after }
+    }
+
+    /// One request with a body of `bytes`, given up when there is no answer in time.
+    async fn ask<T>(
+        &self,
+        what: &str,
+        bytes: u64,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, BucketError> {
+        let sending = Duration::from_secs(bytes / UPLOAD_BYTES_PER_SECOND);
+        let limit = self.timeout.max(sending);
+        match tokio::time::timeout(limit, request).await {
+            Ok(result) => result.map_err(|err| self.failed(what, &err)),
+            Err(_) => Err(BucketError {
+                kind: ErrorKind::Unreachable,
+                text: format!("{what}: {} gave no answer within {limit:?}", self.endpoint),
+                retry_after: None,
+            }),
+        }
+    }
+
+    /// As [`S3Bucket::ask`]; `None` when there is no such object.
+    async fn ask_for<T>(
+        &self,
+        what: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>, BucketError> {
+        let found = async {
+            match request.await {
+                Err(err) if is_missing_key(&err) => Ok(None),
+                result => result.map(Some),
+            }
+        };
+        self.ask(what, 0, found).await
     }
 
     fn path(key: &str) -> Result<Path, BucketError> {
@@ -142,49 +179,45 @@ impl Bucket for S3Bucket {
     ) -> Result<(), BucketError> {
         let options = PutOptions { attributes: attributes(meta), ..PutOptions::default() };
         let body: PutPayload = body.into_iter().collect();
-        let result = self.store.put_opts(&Self::path(key)?, body, options).await;
-        result.map(drop).map_err(|err| self.failed("put", &err))
+        let (path, bytes) = (Self::path(key)?, body.content_length() as u64);
+        self.ask("put", bytes, self.store.put_opts(&path, body, options)).await.map(drop)
     }
 
     async fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Bytes>, BucketError> {
         let path = Self::path(key)?;
-        let found = match self.store.get(&path).await {
-            Ok(found) => found,
-            Err(err) if is_missing_key(&err) => return Ok(None),
-            Err(err) => return Err(self.failed("get", &err)),
+        let Some(found) = self.ask_for("get", self.store.get(&path)).await? else {
+            return Ok(None);
         };
         if found.meta.size > bytes_max {
             let text = format!("get: {key} is {} bytes, over {bytes_max}", found.meta.size);
             return Err(BucketError { kind: ErrorKind::Refused, text, retry_after: None });
         }
-        found.bytes().await.map(Some).map_err(|err| self.failed("get", &err))
+        self.ask("get", found.meta.size, found.bytes()).await.map(Some)
     }
 
     async fn head(&self, key: &str) -> Result<Option<Head>, BucketError> {
         let path = Self::path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        match self.store.get_opts(&path, options).await {
-            Ok(found) => {
-                let sha256 = found.attributes.get(&Attribute::Metadata(SHA256.into()));
-                let sha256 = sha256.map(|value| value.to_string());
-                Ok(Some(Head { bytes: found.meta.size, sha256 }))
-            }
-            Err(err) if is_missing_key(&err) => Ok(None),
-            Err(err) => Err(self.failed("head", &err)),
-        }
+        let found = self.ask_for("head", self.store.get_opts(&path, options)).await?;
+        Ok(found.map(|found| {
+            let sha256 = found.attributes.get(&Attribute::Metadata(SHA256.into()));
+            let sha256 = sha256.map(|value| value.to_string());
+            Head { bytes: found.meta.size, sha256 }
+        }))
     }
 
     async fn begin(&self, key: &str, meta: ObjectMeta<'_>) -> Result<Box<dyn Parts>, BucketError> {
         let path = Self::path(key)?;
         let options =
             PutMultipartOptions { attributes: attributes(meta), ..PutMultipartOptions::default() };
-        let id = self.store.create_multipart_opts(&path, options).await;
-        let id = id.map_err(|err| self.failed("multipart create", &err))?;
+        let id = self.store.create_multipart_opts(&path, options);
+        let id = self.ask("multipart create", 0, id).await?;
         let bucket = S3Bucket {
             store: self.store.clone(),
             name: self.name.clone(),
             endpoint: self.endpoint.clone(),
             retry_after: self.retry_after.clone(),
+            timeout: self.timeout,
         };
         Ok(Box::new(S3Parts { bucket, path, id, done: Mutex::default() }))
     }
@@ -200,9 +233,9 @@ struct S3Parts {
 #[async_trait]
 impl Parts for S3Parts {
     async fn put(&self, number: usize, body: Bytes) -> Result<(), BucketError> {
-        let store = &self.bucket.store;
-        let part = store.put_part(&self.path, &self.id, number, body.into()).await;
-        let part = part.map_err(|err| self.bucket.failed("multipart part", &err))?;
+        let bytes = body.len() as u64;
+        let part = self.bucket.store.put_part(&self.path, &self.id, number, body.into());
+        let part = self.bucket.ask("multipart part", bytes, part).await?;
         self.done.lock().insert(number, part);
         Ok(())
     }
@@ -216,8 +249,9 @@ impl Parts for S3Parts {
                 })
                 .collect()
         };
-        let result = self.bucket.store.complete_multipart(&self.path, &self.id, parts).await;
-        result.map(drop).map_err(|err| self.bucket.failed("multipart complete", &err))
+        let complete = self.bucket.store.complete_multipart(&self.path, &self.id, parts);
+        // Some servers join the parts before they answer: a part is as good as 1 MiB sent.
+        self.bucket.ask("multipart complete", (count as u64) << 20, complete).await.map(drop)
     }
 
     async fn abort(&self) {

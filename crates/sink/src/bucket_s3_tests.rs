@@ -181,3 +181,17 @@ async fn encryption_and_hash_are_in_the_headers_and_no_encoding() {
     assert!(!asked.contains("content-encoding") && !asked.contains("if-none-match"), "{asked}");
     assert!(!asked.contains("hush"), "{asked}");
 }
+
+#[tokio::test]
+async fn a_request_without_an_answer_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let settings = BucketSettings {
+        request_timeout: Duration::from_millis(50),
+        ..settings(&endpoint, "lake", "queen", "x")
+    };
+    let bucket = S3Bucket::new(&settings).unwrap();
+    let err = bucket.get(KEY, 9).await.unwrap_err();
+    assert_eq!(err.kind, ErrorKind::Unreachable);
+    assert!(err.text.contains("gave no answer within 50ms"), "{err}");
+}

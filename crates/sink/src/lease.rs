@@ -192,7 +192,6 @@ impl Lease {
     /// row's new version. An answer that was lost is settled by reading.
     pub async fn put(&self, key: &str, value: &str, expect: u64) -> Result<u64, Fenced> {
         let mut version = self.version.lock().await;
-        let mut expect = expect;
         loop {
             if *self.lost.borrow() {
                 return Err(Fenced);
@@ -224,11 +223,10 @@ impl Lease {
             }
             match &found[1] {
                 Some(row) if row.value == value.as_bytes() => return Ok(row.version),
-                Some(row) if row.version != expect => {
+                row if row.as_ref().map_or(0, |row| row.version) != expect => {
                     self.lose();
                     return Err(Fenced);
                 }
-                None if expect != 0 => expect = 0,
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@
 //! Leaves to others: reading the environment and stopping the start (`queen`), making a bucket of
 //! them (`bucket_s3`).
 
+mod bucket;
 mod parse;
 
 pub use parse::SettingsError;
@@ -85,6 +86,9 @@ pub enum Sse {
     },
 }
 
+/// Slowest line on which an upload is not given up.
+pub const UPLOAD_BYTES_PER_SECOND: u64 = 256 << 10;
+
 /// Where the bucket is, and how to talk to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSettings {
@@ -104,7 +108,8 @@ pub struct BucketSettings {
     pub ca_file: Option<String>,
     /// Longest object sent in one PUT, bytes.
     pub multipart_threshold: u64,
-    /// A request without an answer is given up after this time: below a lease.
+    /// A request without an answer is given up after this time, below a lease; one with a long body
+    /// gets the time that [`UPLOAD_BYTES_PER_SECOND`] takes, if that is more.
     pub request_timeout: Duration,
 }
 

@@ -460,6 +460,39 @@ async fn a_backfill_makes_windows_of_the_target() {
     assert!((4..=5).contains(&k), "{k} windows of 3.3 MB");
 }
 
+/// One window of 20 MiB, uncompressed; `extra` says how it goes up.
+async fn large_window(extra: &[(&str, &str)]) {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let payload = format!("\"{}\"", "x".repeat(1 << 20));
+    let mut log = Vec::new();
+    for n in 0..20 {
+        log.extend(broker.push(id, &[(if n % 3 == 0 { "a" } else { "b" }, &payload)]));
+    }
+    let settings = settings(&[&[("COMPRESSION", "none")], extra].concat());
+    let one = Owner::start(&broker, &store, settings.clone(), Faults::at(6, Fault::After));
+    tokio::select! {
+        () = one.faults.died() => {}
+        () = all_there(&broker, log.len()) => {}
+    }
+    drop(one);
+    let two = Owner::start(&broker, &store, settings, Arc::default());
+    all_there(&broker, log.len()).await;
+    check_lake(&store, &log);
+    assert_eq!(store.objects().len(), 2);
+    assert_eq!(two.shared.context.budget.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_object_goes_up_in_parts() {
+    large_window(&[("MULTIPART_THRESHOLD_MB", "5")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_larger_than_the_memory_is_encoded_twice() {
+    large_window(&[("MEMORY_MB", "64")]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_name_every_family() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
