@@ -87,3 +87,7 @@ impl Machine {
         change(&mut Step { store, memo: &mut self.memo, stamp, events })
     }
 }
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;
