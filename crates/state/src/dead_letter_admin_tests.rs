@@ -1,3 +1,5 @@
+//! Tests of replaying and purging dead letters.
+
 use super::{find, uuid_text};
 use crate::world::{TENANT, World};
 use queen_core::TenantId;

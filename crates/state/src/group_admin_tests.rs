@@ -1,3 +1,5 @@
+//! Tests of seeking, deleting and moving groups.
+
 use crate::world::{SECOND, TENANT, World, pop};
 use queen_core::command::*;
 use queen_core::reply::{AckRefusal, Reply};

@@ -1,3 +1,5 @@
+//! Tests of the KV operations, one by one and against a map with time.
+
 use super::*;
 use crate::MemoryStore;
 use proptest::prelude::*;

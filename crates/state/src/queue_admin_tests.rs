@@ -1,3 +1,5 @@
+//! Tests of configuring and deleting queues.
+
 use crate::tables::TablesMut;
 use crate::world::{SECOND, TENANT, World};
 use queen_core::command::*;
