@@ -2,10 +2,13 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::query::on;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 /// `GET /health`: 200 while this node leads and takes work, 503 otherwise.
+///
+/// With `?sink=true` the sink must keep up as well.
 pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
     let standing = call.broker().standing();
     let (status, word) = match (standing.term, standing.stopping) {
@@ -13,8 +16,18 @@ pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
         (_, true) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         (None, false) => (StatusCode::SERVICE_UNAVAILABLE, "settling"),
     };
+    let ask_sink = call.query().get("sink").is_some_and(|text| on(&text));
+    let trouble = match ask_sink {
+        true => call.face.extras.iter().find_map(|extra| extra.healthy().err()),
+        false => None,
+    };
+    let (status, word) = match (status, &trouble) {
+        (StatusCode::OK, Some(_)) => (StatusCode::SERVICE_UNAVAILABLE, "sink"),
+        other => (other.0, word),
+    };
     let body = json!({
         "status": word,
+        "sink": trouble,
         "engine": "raft",
         "version": call.face.options.version,
         "raft": raft(&call),

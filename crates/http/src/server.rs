@@ -49,6 +49,8 @@ pub trait Extra: Send + Sync {
     fn status(&self) -> serde_json::Value;
     /// Its families of `/metrics/prometheus`, in exposition text, each line ended.
     fn prometheus(&self, out: &mut String);
+    /// Why it is not well, in words; asked by `/health?sink=true`.
+    fn healthy(&self) -> Result<(), String>;
 }
 
 /// What every handler sees.

@@ -16,7 +16,6 @@ mod s3_server;
 mod serve;
 mod settings;
 mod signals;
-#[cfg_attr(not(test), allow(dead_code))] // its user is the sink
 mod sink_host;
 mod sink_part;
 

@@ -84,7 +84,7 @@ impl Node {
         sink: Option<queen_sink::settings::Settings>,
         broker: Broker,
     ) -> anyhow::Result<Node> {
-        let sink = SinkPart::prepare(sink, broker.clone())?;
+        let mut sink = SinkPart::prepare(sink, broker.clone())?;
         let options = ServerOptions {
             body_bytes_max: settings.body_bytes_max,
             version: env!("CARGO_PKG_VERSION"),
@@ -95,12 +95,12 @@ impl Node {
             .await
             .map_err(|error| cannot_listen(settings.listen, &error))?;
         let addr = server.addr().context("ask for the address of the listener")?;
+        sink.start()?;
         let (server_stop, mut stopped) = watch::channel(false);
         let server = tokio::spawn(server.run(async move {
             // An error says that the node is gone: that is a stop too.
             let _ = stopped.wait_for(|stop| *stop).await;
         }));
-        let sink = sink.start();
         tracing::info!(%addr, node = %settings.server_id, "listening");
         Ok(Node { broker, addr, sink, server, server_stop })
     }

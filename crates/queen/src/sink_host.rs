@@ -108,6 +108,20 @@ impl Host for SinkHost {
         }
     }
 
+    fn queue(&self, name: &str) -> Option<QueueInfo> {
+        let found = self.look(|view| {
+            let named = key::queue_name(TenantId::DEFAULT, name);
+            let Some(QueueNameRow(id)) = row(view, &named)? else { return Ok(None) };
+            let key = key::queue(id);
+            let Some(bytes) = view.get(Table::Queue, &key)? else { return Ok(None) };
+            info(&key, &bytes)
+        });
+        found.unwrap_or_else(|error| {
+            tracing::error!(%error, queue = name, "the sink cannot look at a queue");
+            None
+        })
+    }
+
     async fn queues_changed(&self, seen: u64) -> u64 {
         self.broker.following().queues_changed(seen).await
     }
@@ -207,13 +221,6 @@ fn info(key: &[u8], value: &[u8]) -> Result<Option<QueueInfo>, StorageError> {
         created: row.created,
         deleted: row.deleted.is_some(),
     }))
-}
-
-/// Whether the name leads to this incarnation; for tests of the adapter.
-#[cfg(test)]
-pub(crate) fn queue_named(broker: &Broker, name: &str) -> Option<QueueId> {
-    let key = key::queue_name(TenantId::DEFAULT, name);
-    broker.read(|view| row::<QueueNameRow>(view, &key)).ok().flatten().map(|row| row.0)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ async fn the_timeline_shows_every_run_in_order_whatever_the_page() {
         stamps.push(push(&broker, "q", &format!("p{}", i % 3), &["{\"n\":1}", "2"]).await);
     }
     push(&broker, "other", "p", &["3"]).await;
-    let queue = queue_named(&broker, "q").unwrap();
+    let queue = host.queue("q").unwrap().id;
     for page in [1, 7, 100] {
         let runs = all_runs(&host, queue, ScanFrom::Stamp(Stamp::ZERO), page);
         let seen: Vec<Stamp> = runs.iter().map(|run| run.header.stamp).collect();
@@ -82,7 +82,7 @@ async fn a_page_at_the_end_goes_on_where_later_runs_are_appended() {
     let dir = tempfile::tempdir().unwrap();
     let (broker, host) = broker(dir.path()).await;
     push(&broker, "q", "p", &["1"]).await;
-    let queue = queue_named(&broker, "q").unwrap();
+    let queue = host.queue("q").unwrap().id;
     let page = host.timeline(queue, ScanFrom::Stamp(Stamp::ZERO), 10).unwrap();
     assert!(page.end && page.through >= page.runs[0].header.stamp);
     let later = push(&broker, "q", "p", &["2"]).await;
@@ -101,7 +101,7 @@ async fn writes_and_new_queues_are_heard_of() {
     let host = Arc::new(host);
     let seen = host.queues_changed(0).await;
     let first = push(&broker, "q", "p", &["1"]).await;
-    host.queues_changed(seen).await;
+    let seen = host.queues_changed(seen).await;
     let queues = host.queues();
     assert_eq!(queues.len(), 1);
     assert_eq!((&*queues[0].name, queues[0].deleted), ("q", false));
@@ -116,6 +116,10 @@ async fn writes_and_new_queues_are_heard_of() {
     assert!(host.applied() >= second && host.now() >= host.applied());
     let ticked = host.tick().await.unwrap();
     assert!(ticked > second && host.applied() >= ticked);
+    let gone = queen_core::command::QueueRef { tenant: TenantId::DEFAULT, queue: "q" };
+    broker.submit(Class::Settle, &Command::DeleteQueue(gone)).await.unwrap();
+    host.queues_changed(seen).await;
+    host.written(queue, Stamp::MAX).await;
     broker.shutdown().await;
 }
 

@@ -148,6 +148,9 @@ impl RaftNode {
             return;
         };
         *self.shared.checkpoint.lock() = Some(mark);
+        if *self.shared.life.borrow() != Life::Running {
+            return;
+        }
         // Only sends a message; an error says that the library has stopped, which `stopped` tells.
         let _ = self.shared.raft.trigger().snapshot().now_or_never();
     }
