@@ -192,6 +192,7 @@ impl Lease {
     /// row's new version. An answer that was lost is settled by reading.
     pub async fn put(&self, key: &str, value: &str, expect: u64) -> Result<u64, Fenced> {
         let mut version = self.version.lock().await;
+        let mut attempt = 0;
         loop {
             if *self.lost.borrow() {
                 return Err(Fenced);
@@ -208,7 +209,10 @@ impl Lease {
                     self.lose();
                     return Err(Fenced);
                 }
-                Err(_) => {}
+                Err(_) => {
+                    attempt += 1;
+                    tokio::time::sleep(pause(attempt)).await;
+                }
             }
             let found = rows(&*self.host, &[&self.key, key]).await;
             let holder = found[0].as_ref().map(|row| (row, LeaseRow::from_json(&row.value)));

@@ -1,3 +1,5 @@
+//! The close rule: examples, and windows that tile any log.
+
 use super::*;
 use crate::window::windows_tile;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The order of a window's runs, with an index that fits and ones that do not.
+
 use super::*;
 use crate::testing::{Appended, Faults, SimBroker};
 use queen_core::Offset;

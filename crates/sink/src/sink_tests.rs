@@ -1,3 +1,5 @@
+//! The whole sink over simulated broker and bucket: whatever dies, the lake equals the log.
+
 use super::*;
 use crate::bucket::ErrorKind;
 use crate::encode::object::sha256_hex;

@@ -1,3 +1,5 @@
+//! The bytes of the sink's documents, held against golden lines.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! The bytes of objects, held against golden hashes, and what memory they take.
+
 use super::*;
 use crate::memory::Budget;
 use std::io::Read;

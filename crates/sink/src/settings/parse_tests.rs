@@ -1,3 +1,5 @@
+//! Settings: the seed's, the bad ones all at once, and secrets that are never shown.
+
 use super::*;
 
 const BASE: &[(&str, &str)] = &[
