@@ -195,7 +195,10 @@ impl Worker {
             match f() {
                 Ok(()) => break,
                 Err(WriteError::Failed(why)) => return Err(control.fail(why)),
-                Err(blocked) => control.wait_blocked(Writer::Checkpoint, &blocked)?,
+                Err(blocked) => {
+                    self.shared.files.let_go_for(&blocked);
+                    control.wait_blocked(Writer::Checkpoint, &blocked)?;
+                }
             }
             was_blocked = true;
         }
@@ -262,7 +265,8 @@ impl Merges {
                     shared.control.fail(format!("merge files of the tables: {why}"));
                 }
                 // What is not merged only makes reads slower: no need to stop pushes for it.
-                Err(WriteError::Full | WriteError::NoHandle) => {
+                Err(blocked) => {
+                    shared.files.let_go_for(&blocked);
                     let _ = shared.control.wait_blocked(Writer::Merge, &WriteError::NoHandle);
                 }
             }

@@ -279,3 +279,40 @@ fn many_queues_need_few_handles() {
     assert_eq!(SegmentRow::decode(&row).unwrap().bytes, 100);
     assert_eq!(opened.read().slice(place, 100).unwrap().read().unwrap().len(), 100);
 }
+
+/// Run by the next test in a process that may open few files.
+#[test]
+#[ignore = "run by a_process_that_may_open_few_files_goes_on"]
+fn among_few_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { open_files: 512, ..small() };
+    let (store, _) = Store::open(dir.path(), options).unwrap();
+    let mut model = MemoryStore::default();
+    for round in 1..=6 {
+        let mut guard = store.write();
+        for queue in 1..=60 {
+            let name = Op::Put(1, vec![queue as u8], vec![round as u8; 100]);
+            for op in [name, Op::Append(queue * 1000, false, 50)] {
+                apply(&mut model, &op);
+                apply(&mut guard, &op);
+            }
+        }
+        guard.end_batch(applied(round)).unwrap();
+        assert_same(&store, &model);
+        store.checkpoint().unwrap();
+    }
+    assert_same(&store, &model);
+}
+
+#[test]
+fn a_process_that_may_open_few_files_goes_on() {
+    let name = "crash_tests::among_few_files";
+    let done = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n 40 && exec timeout 60 \"$0\" --exact \"$1\" --ignored --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .output()
+        .unwrap();
+    let text = format!("{done:?}");
+    assert!(done.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -7,6 +7,7 @@
 //! <dir>/<queue id, decimal>/<segment number, ten digits>.log    runs, one after the other
 //! ```
 
+use crate::lsm::WriteError;
 use parking_lot::Mutex;
 use queen_core::QueueId;
 use std::collections::HashMap;
@@ -98,7 +99,7 @@ impl LogFiles {
             match how.open(&path) {
                 Err(error) if no_handle_left(&error) && tries < TRIES => {
                     tries += 1;
-                    self.let_go(self.handles_max);
+                    self.let_all_go();
                 }
                 opened => break Arc::new(opened?),
             }
@@ -123,6 +124,18 @@ impl LogFiles {
         uses.sort_unstable();
         let last = uses.get(count.saturating_sub(1)).or(uses.last()).copied().unwrap_or(0);
         handles.held.retain(|_, held| held.used > last);
+    }
+
+    /// Closes all handles that are not in use, for the sake of others who can open no file.
+    pub(crate) fn let_all_go(&self) {
+        self.handles.lock().held.clear();
+    }
+
+    /// Closes all handles when that is what a write waits for.
+    pub(crate) fn let_go_for(&self, blocked: &WriteError) {
+        if matches!(blocked, WriteError::NoHandle) {
+            self.let_all_go();
+        }
     }
 
     /// Lets go of a file that is to be removed. Readers that hold it may finish.

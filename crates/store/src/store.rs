@@ -82,7 +82,7 @@ impl Store {
         let (lsm, files, recovered) = recovery::recover(dir, &options)?;
         let cache = Arc::new(RowCache::new(options.row_cache_bytes));
         let inner = Inner {
-            tables: LayeredTables::new(lsm.clone(), cache.clone()),
+            tables: LayeredTables::new(lsm.clone(), cache.clone(), files.clone()),
             logs: LogWriter::new(files.clone()),
             applied: recovered.applied.clone(),
             in_batch: false,
@@ -206,6 +206,7 @@ impl WriteGuard<'_> {
                 return Err(stopped(control.fail(why)));
             }
             was_blocked = true;
+            self.shared.files.let_go_for(&error);
             RwLockWriteGuard::unlocked(&mut self.inner, || {
                 control.wait_blocked(Writer::Apply, &error)
             })

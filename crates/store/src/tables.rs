@@ -7,6 +7,7 @@
 //! next freeze.
 
 use crate::gaps::Gaps;
+use crate::log_files::{LogFiles, no_handle_left};
 use crate::lsm::{Lsm, ReadError, row_key};
 use crate::overlay::{Dirty, Overlay};
 use crate::row_cache::RowCache;
@@ -20,6 +21,9 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::sync::Arc;
 
+/// Times that a read is tried when no file may be opened.
+const TRIES: usize = 3;
+
 type DiskRow = Result<(Slice, Slice), ReadError>;
 
 /// All layers of the tables.
@@ -31,10 +35,11 @@ pub(crate) struct LayeredTables {
     cache: Arc<RowCache>,
     gaps: Gaps,
     lsm: Arc<Lsm>,
+    files: Arc<LogFiles>,
 }
 
 impl LayeredTables {
-    pub(crate) fn new(lsm: Arc<Lsm>, cache: Arc<RowCache>) -> LayeredTables {
+    pub(crate) fn new(lsm: Arc<Lsm>, cache: Arc<RowCache>, files: Arc<LogFiles>) -> LayeredTables {
         LayeredTables {
             dirty: Overlay::default(),
             frozen: None,
@@ -42,6 +47,7 @@ impl LayeredTables {
             cache,
             gaps: Gaps::new(),
             lsm,
+            files,
         }
     }
 
@@ -86,7 +92,7 @@ impl LayeredTables {
         if let Some(value) = self.cache.get(table, key) {
             return Ok(Some(copy(&value)));
         }
-        let value = self.lsm.get(table, key).map_err(unreadable)?;
+        let value = self.patiently(|| self.lsm.get(table, key))?;
         if let Some(value) = &value {
             self.cache.put(table, key, value.clone());
         }
@@ -103,14 +109,16 @@ impl LayeredTables {
         if from >= to || limit == 0 {
             return Ok(Vec::new());
         }
-        let frozen = self.frozen_below().map(|frozen| frozen.range(table, from, to));
-        Merge {
-            dirty: self.dirty.range(table, from, to).peekable(),
-            frozen: frozen.into_iter().flatten().peekable(),
-            disk: self.disk_rows(table, from, to).peekable(),
-            first: Ordering::Less,
-        }
-        .take(limit)
+        self.patiently(|| {
+            let frozen = self.frozen_below().map(|frozen| frozen.range(table, from, to));
+            Merge {
+                dirty: self.dirty.range(table, from, to).peekable(),
+                frozen: frozen.into_iter().flatten().peekable(),
+                disk: self.disk_rows(table, from, to).peekable(),
+                first: Ordering::Less,
+            }
+            .take(limit)
+        })
     }
 
     pub(crate) fn scan_back(
@@ -123,18 +131,34 @@ impl LayeredTables {
         if from >= to || limit == 0 {
             return Ok(Vec::new());
         }
-        let frozen = self.frozen_below().map(|frozen| frozen.range(table, from, to).rev());
-        Merge {
-            dirty: self.dirty.range(table, from, to).rev().peekable(),
-            frozen: frozen.into_iter().flatten().peekable(),
-            disk: (!self.gaps.cover(table, from, to))
-                .then(|| self.lsm.range(table, from, to).rev())
-                .into_iter()
-                .flatten()
-                .peekable(),
-            first: Ordering::Greater,
+        self.patiently(|| {
+            let frozen = self.frozen_below().map(|frozen| frozen.range(table, from, to).rev());
+            Merge {
+                dirty: self.dirty.range(table, from, to).rev().peekable(),
+                frozen: frozen.into_iter().flatten().peekable(),
+                disk: (!self.gaps.cover(table, from, to))
+                    .then(|| self.lsm.range(table, from, to).rev())
+                    .into_iter()
+                    .flatten()
+                    .peekable(),
+                first: Ordering::Greater,
+            }
+            .take(limit)
+        })
+    }
+
+    /// Reads; when no file may be opened, closes queue logs and reads again.
+    fn patiently<T>(&self, read: impl Fn() -> Result<T, ReadError>) -> Result<T, StorageError> {
+        let mut tries = 1;
+        loop {
+            match read() {
+                Err(ReadError::Io(error)) if no_handle_left(&error) && tries < TRIES => {
+                    tries += 1;
+                    self.files.let_all_go();
+                }
+                done => return done.map_err(unreadable),
+            }
         }
-        .take(limit)
     }
 
     /// The rows of the disk, ascending. Learns where the first one lies.
@@ -186,7 +210,7 @@ where
     F: Iterator<Item = (&'a [u8], &'a Dirty)>,
     L: Iterator<Item = DiskRow>,
 {
-    fn take(mut self, limit: usize) -> Result<Vec<Row>, StorageError> {
+    fn take(mut self, limit: usize) -> Result<Vec<Row>, ReadError> {
         let mut rows = Vec::new();
         while rows.len() < limit {
             let upper = self.next_upper();
@@ -240,7 +264,7 @@ fn is_before(first: Ordering, row: &DiskRow, key: &[u8]) -> bool {
     }
 }
 
-fn disk_row(row: DiskRow) -> Result<Row, StorageError> {
-    let (key, value) = row.map_err(unreadable)?;
+fn disk_row(row: DiskRow) -> Result<Row, ReadError> {
+    let (key, value) = row?;
     Ok((Bytes::copy_from_slice(row_key(&key)), copy(&value)))
 }
