@@ -6,6 +6,9 @@
 //! One pass over the headers gives the partitions and, if they fit, all runs. When they do not, the
 //! partitions are cut into groups whose runs fit, and each group is found by a pass of its own. A
 //! partition with more runs than fit needs no sorting at all: its log order is its offset order.
+//!
+//! A single run longer than a fetch is read whole: it adds its own length, at most that of one log
+//! entry (`ENTRY_BYTES_MAX`). The names of the window's partitions are held while it is encoded.
 
 use crate::host::{Host, HostError, Place, ScanFrom, TimelineRun};
 use queen_core::run::{self, BadRun, RunHeader};

@@ -14,15 +14,17 @@ use crate::settings::{Queues, Settings};
 use crate::spread::{Spread, share};
 use crate::status::{Board, BucketStatus};
 use crate::worker::{TurnedOn, Wish, Worker};
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use queen_core::sink::{SinkOn, on_key};
 use queen_core::{Stamp, TenantId};
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// A running sink. Dropping it leaves the leases to expire.
 pub struct Sink {
@@ -174,14 +176,7 @@ impl Shared {
         while *wish.borrow() == Wish::Run {
             for queue in self.wanted() {
                 if known.insert(queue.clone()) {
-                    let worker = Worker {
-                        context: self.context.clone(),
-                        queue,
-                        spread: self.spread.clone(),
-                        on,
-                        wish: self.wish.subscribe(),
-                    };
-                    workers.spawn(worker.work());
+                    workers.spawn(self.worker(queue, on));
                 }
             }
             let there = known.iter().filter(|name| self.context.host.queue(name).is_some());
@@ -189,9 +184,41 @@ impl Shared {
             tokio::select! {
                 now = self.context.host.queues_changed(seen) => seen = now,
                 _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                Some(Ok(ended)) = workers.join_next() => {
+                    known.remove(&ended);
+                    if *self.wish.borrow() == Wish::Run {
+                        self.context.board.remove(&ended);
+                    }
+                }
             }
         }
         while workers.join_next().await.is_some() {}
+    }
+
+    /// A queue's worker; gives the queue's name at its end. A bug in one queue's work must not stop
+    /// the others: it is logged, shown, and the queue is begun anew after a minute.
+    fn worker(&self, queue: String, on: TurnedOn) -> impl Future<Output = String> + use<> {
+        let context = self.context.clone();
+        let worker = Worker {
+            context: context.clone(),
+            queue: queue.clone(),
+            spread: self.spread.clone(),
+            on,
+            wish: self.wish.subscribe(),
+        };
+        let mut wish = self.wish.subscribe();
+        async move {
+            if AssertUnwindSafe(worker.work()).catch_unwind().await.is_err() {
+                error!(queue, "the queue's worker panicked, begun anew in 60 s");
+                context.state(&queue, "failed");
+                context.error(&queue, "a bug stopped the work on this queue; see the log");
+                tokio::select! {
+                    _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                    () = tokio::time::sleep(Duration::from_secs(60)) => {}
+                }
+            }
+            queue
+        }
     }
 
     fn wanted(&self) -> Vec<String> {

@@ -447,6 +447,42 @@ async fn a_drain_gives_the_lease_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_bucket_that_is_down() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let log = broker.push(id, &[("p", "1")]);
+    let one = Owner::plain(&broker, &store);
+    until("filling", || one.state() == "filling").await;
+    store.fail(Some(ErrorKind::Unreachable));
+    until("upload", || one.state() == "upload").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    one.shared.wish.send_replace(Wish::Drain);
+    let told = tokio::time::Instant::now();
+    until("the end", || one.task.is_finished()).await;
+    assert!(told.elapsed() < Duration::from_secs(2));
+    assert_eq!(broker.row(&format!("{ORDERS}:lease")), None);
+    store.fail(None);
+    let _two = Owner::plain(&broker, &store);
+    all_there(&broker, 1).await;
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_all_queues_the_deleted_ones_leave_no_line() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let all = settings(&[("QUEUES", "*")]);
+    let owner = Owner::start(&broker, &store, all, Arc::default());
+    let id = broker.create("orders");
+    until("filling", || owner.state() == "filling").await;
+    broker.delete(id, false);
+    until("no line", || owner.queue().is_null()).await;
+    let id = broker.create("orders");
+    let log = broker.push(id, &[("p", "1")]);
+    all_there(&broker, 1).await;
+    check_lake(&store, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backfill_makes_windows_of_the_target() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
     let id = broker.create("orders");

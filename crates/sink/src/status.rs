@@ -99,6 +99,11 @@ impl Board {
         change(line);
     }
 
+    /// Takes a queue's line away.
+    pub fn remove(&self, queue: &str) {
+        self.0.lock().remove(queue);
+    }
+
     /// All lines at the log clock `now`, in order of names.
     pub fn lines(&self, now: Stamp) -> Vec<QueueStatus> {
         let mut lines: Vec<QueueStatus> = self.0.lock().values().cloned().collect();

@@ -67,7 +67,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Works until it is told to drain.
+    /// Works until it is told to drain or, when all queues are copied, the queue is gone.
     pub async fn work(mut self) {
         let context = self.context.clone();
         let key = row_key(&context.settings.sink, &self.queue, RowKind::Lease);
@@ -85,6 +85,9 @@ impl Worker {
                 Claim::Other { instance, until } => self.other(instance, until).await,
                 Claim::Held(lease) => {
                     let stop = self.hold(&lease).await;
+                    if stop == Stop::Missing && context.settings.queues == Queues::All {
+                        return;
+                    }
                     self.stopped(stop).await;
                 }
             }
@@ -125,17 +128,33 @@ impl Worker {
             line.held_by = None;
             line.state = "restoring";
         });
-        let mut leave = self.wish.clone();
+        let leave = self.leaves();
+        tokio::pin!(leave);
         let stop = tokio::select! {
             stop = self.run_or_wait(lease) => stop,
             () = lease.keep() => Stop::Fenced,
-            _ = leave.wait_for(|wish| *wish == Wish::Leave) => Stop::Drained,
+            () = &mut leave => Stop::Drained,
         };
         if stop != Stop::Fenced {
             lease.release().await;
         }
         context.board.update(&self.queue, |line| line.owned_here = false);
         stop
+    }
+
+    /// Completes when the window in work is to be left to the next owner: it is wanted, or there is
+    /// no bucket to finish it in.
+    fn leaves(&self) -> impl Future<Output = ()> + use<> {
+        let (mut wish, bucket) = (self.wish.clone(), self.context.bucket_status.clone());
+        async move {
+            let _ = wish.wait_for(|wish| *wish != Wish::Run).await.map(drop);
+            while *wish.borrow() != Wish::Leave && bucket.lock().reachable != Some(false) {
+                tokio::select! {
+                    _ = wish.changed() => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
+        }
     }
 
     /// Runs; alone on the field, it keeps the lease through refusals, so that lag and state stay.
