@@ -112,10 +112,10 @@ async fn answer_batch(call: &Call, asked: &[Asked], alone: bool) -> Result<Answe
     match (alone, shown.first()) {
         (true, Some(one)) => {
             let mut answer = json(StatusCode::OK, one);
-            if let (Word::Get, Some(version)) = (asked[0].word, one.version) {
-                if let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\"")) {
-                    answer.headers_mut().insert(ETAG, etag);
-                }
+            if let (Word::Get, Some(version)) = (asked[0].word, one.version)
+                && let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\""))
+            {
+                answer.headers_mut().insert(ETAG, etag);
             }
             Ok(answer)
         }

@@ -73,6 +73,17 @@ pub fn count(tables: &impl Reading) -> Result<usize, StorageError> {
     Ok(tables.scan(Table::Gone, &[], &[0xff], usize::MAX)?.len())
 }
 
+/// Whether a tick can remove something: a group, or a queue that no sink holds any more.
+pub fn is_due(store: &impl Reading) -> Result<bool, StorageError> {
+    for (key, _) in store.scan(Table::Gone, &[], &[0xff], BATCH)? {
+        let (kind, id) = read_marker(&key)?;
+        if kind == GROUP || pin::pins(QueueId(id), store)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether rows of this forgotten group may be left.
 pub fn is_group(tables: &impl Reading, id: GroupId) -> Result<bool, StorageError> {
     Ok(tables.get(Table::Gone, &marker(GROUP, id.0))?.is_some())

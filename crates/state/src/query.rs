@@ -162,6 +162,9 @@ pub fn tick_due_at(store: &impl Reading) -> Result<Option<Stamp>, StorageError> 
             due = Some(due.map_or(at, |due| due.min(at)));
         }
     }
+    if crate::gone::is_due(store)? {
+        due = Some(Stamp::ZERO);
+    }
     Ok(due)
 }
 

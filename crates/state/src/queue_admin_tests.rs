@@ -127,9 +127,11 @@ fn a_pinned_log_outlives_its_queue_until_the_sink_has_committed() {
     world.tick(&[id]);
     let kept = crate::query::queue_with_id(&world.store, id).unwrap().unwrap();
     assert!(kept.row.deleted.is_some());
+    assert!(!crate::gone::is_due(&world.store).unwrap());
     assert_eq!(crate::query::log_extent(&world.store, id).unwrap().map(|_| ()), Some(()));
     assert_eq!((world.rows(Table::Run), world.rows(Table::Gone)), (2, 1));
     sink_put(&mut world, "s3:default:q:committed", r#"{"k":1}"#);
+    assert!(crate::gone::is_due(&world.store).unwrap());
     world.tick(&[]);
     assert!(crate::query::queue_with_id(&world.store, id).unwrap().is_none());
     assert_eq!((world.rows(Table::Run), world.rows(Table::Gone)), (1, 0));
@@ -158,6 +160,8 @@ fn a_large_deletion_is_finished_by_ticks() {
     let stamp = queen_core::Stamp(world.now);
     world.machine.apply(&command, stamp, &mut world.store, &mut Vec::new()).unwrap();
     assert_eq!(world.rows(Table::Run), 5_001);
+    let due = crate::query::tick_due_at(&world.store).unwrap();
+    assert_eq!(due, Some(queen_core::Stamp::ZERO));
     assert!(crate::query::queue_named(&world.store, TENANT, "q").unwrap().is_none());
     world.now += 1;
     let tick = Command::Tick(Tick::default());
