@@ -26,7 +26,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-/// A running sink. Dropping it leaves the leases to expire.
+/// A running sink. Dropped without [`Sink::shutdown`], it works on until the process ends, and its
+/// leases expire.
 pub struct Sink {
     shared: Arc<Shared>,
     done: watch::Receiver<bool>,

@@ -483,6 +483,27 @@ async fn of_all_queues_the_deleted_ones_leave_no_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn queues_spread_over_nodes_and_come_back() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let queues: Vec<_> = (0..4).map(|n| broker.create(&format!("q{n}"))).collect();
+    let node = |name: &str| settings(&[("QUEUES", "*"), ("INSTANCE", name)]);
+    let one = Owner::start(&broker, &store, node("a"), Arc::default());
+    let held = |owner: &Owner| owner.shared.spread.held();
+    until("all on one node", || held(&one) == 4).await;
+    let two = Owner::start(&broker, &store, node("b"), Arc::default());
+    until("an even spread", || held(&one) == 2 && held(&two) == 2).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!((held(&one), held(&two)), (2, 2), "and it stays");
+    drop(two);
+    for id in &queues {
+        broker.push(*id, &[("p", "1")]);
+    }
+    until("all on one node again", || held(&one) == 4).await;
+    let there = |n: usize| broker.row(&format!("s3:default:q{n}:committed")).is_some();
+    until("every queue copied", || (0..4).all(there)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backfill_makes_windows_of_the_target() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
     let id = broker.create("orders");
