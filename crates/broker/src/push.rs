@@ -1,4 +1,4 @@
-//! Pushing.
+//! Pushing: from groups of frames to their places in the log.
 
 use crate::admission::Class;
 use crate::broker::Broker;

@@ -2,6 +2,8 @@
 
 use crate::broker::Broker;
 use queen_core::QueueId;
+use queen_core::row::{QueueRow, key};
+use queen_state::step::get;
 
 /// Where the broker stands now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +48,12 @@ impl Broker {
             log_syncs: log.1,
             stopping: *shared.stop.borrow(),
         }
+    }
+
+    /// Name of a queue, also of a deleted one whose log is kept; `None` when there is no such queue.
+    pub fn queue_name(&self, queue: QueueId) -> Option<String> {
+        let row = self.read(|view| get::<QueueRow>(view, &key::queue(queue)));
+        row.ok().flatten().map(|row| row.name)
     }
 
     /// Pops that wait for messages, by queue.

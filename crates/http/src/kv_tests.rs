@@ -1,3 +1,5 @@
+//! Tests of the JSON of KV: what is read of a request, what is written of an outcome.
+
 use super::*;
 use bytes::Bytes;
 use queen_core::Stamp;

@@ -8,8 +8,6 @@ use crate::call::Call;
 use crate::{health, process};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use queen_core::row::{QueueRow, key};
-use queen_state::step::get;
 use serde_json::json;
 use std::fmt::{Display, Write};
 
@@ -141,9 +139,8 @@ fn parked(call: &Call, page: &mut Page) {
     let name = "queen_queue_parked_consumers";
     page.family(name, "gauge", "Pops that wait for messages of a queue");
     for (queue, count) in broker.parked_by_queue() {
-        let row = broker.read(|view| get::<QueueRow>(view, &key::queue(queue)));
-        if let Ok(Some(row)) = row {
-            page.sample(name, &format!("{{queue=\"{}\"}}", label(&row.name)), count);
+        if let Some(queue) = broker.queue_name(queue) {
+            page.sample(name, &format!("{{queue=\"{}\"}}", label(&queue)), count);
         }
     }
 }

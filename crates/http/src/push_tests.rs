@@ -1,3 +1,5 @@
+//! Tests of reading a push and of writing its answer.
+
 use super::*;
 use queen_core::frame::Frames;
 use queen_core::{Offset, PartitionId, Stamp};

@@ -55,7 +55,7 @@ fn follow(
     };
     for (name, explicit) in declared(&text) {
         let candidates = match explicit {
-            Some(explicit) => vec![folder.join(explicit)],
+            Some(explicit) => vec![without_dots(&folder.join(explicit))],
             None => vec![beside.join(format!("{name}.rs")), beside.join(&name).join("mod.rs")],
         };
         for candidate in candidates {
@@ -65,6 +65,18 @@ fn follow(
         }
     }
     Ok(())
+}
+
+/// The path with its `..` taken out.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// The modules a source declares in files of their own, with their `#[path]` if one is given.
@@ -141,11 +153,12 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         write("crates/a/src/lib.rs", "mod b;\n");
-        write("crates/a/src/b.rs", "mod c;\n");
+        write("crates/a/src/b.rs", "mod c;\n#[path = \"../e.rs\"]\nmod e;\n");
+        write("crates/a/e.rs", "");
         write("crates/a/src/b/c.rs", "");
         write("crates/a/src/dead.rs", "");
         write("crates/a/golden/row-v1.hex", "");
-        let tracked: Vec<String> = ["src/lib.rs", "src/b.rs", "src/b/c.rs", "src/dead.rs"]
+        let tracked: Vec<String> = ["src/lib.rs", "src/b.rs", "src/b/c.rs", "src/dead.rs", "e.rs"]
             .iter()
             .chain(&["golden/row-v1.hex"])
             .map(|path| format!("crates/a/{path}"))

@@ -1,4 +1,4 @@
-//! Pop, B.2.
+//! Pop over HTTP: parameters, leases, long polls, groups.
 
 use crate::node::{Node, ack, data, messages, receive, send};
 use serde_json::{Value, json};
