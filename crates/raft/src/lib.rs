@@ -12,6 +12,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gather;
 mod log_storage;
 mod machine;

@@ -27,6 +27,10 @@ use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 
 pub(crate) use disk::{Disk, RealDisk};
+pub(crate) use format::{
+    FILE_HEADER_BYTES, FileHeader, RECORD_HEADER_BYTES, RecordHeader, decode_body, encode_record,
+    record_is_sound,
+};
 use log::Log;
 
 use crate::{StartError, WalOptions};

@@ -257,5 +257,4 @@ fn tiles_unaligned(manifest: &Manifest, end_before: Option<u64>) -> Option<Strin
 }
 
 #[cfg(test)]
-#[path = "../lake_tests.rs"]
 mod lake_tests;

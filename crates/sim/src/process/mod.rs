@@ -14,7 +14,7 @@ mod ports;
 mod seaweed;
 
 pub use broker::{Broker, Setup, copy_directory};
-pub use client::{Answer, Client, Item, Pushed};
+pub use client::{Answer, Client, Item, Pushed, push_body};
 pub use folder::FolderS3;
 pub use ports::{free_port, free_port_pair};
 pub use seaweed::Seaweed;
