@@ -106,7 +106,7 @@ fn publish(shared: &Shared, events: &mut Vec<Event>) {
             Event::QueueChanged { queue } => {
                 shared.parking.changed(queue);
                 shared.following.tell_changed(queue);
-                shared.ticker.queues_changed();
+                shared.ticker.queue_changed(queue);
             }
         }
     }

@@ -13,10 +13,9 @@ use queen_core::row::{QueueRow, SegmentRow, key};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
 use queen_state::query::{last_stamp, tick_due_at};
-use queen_state::step::decode;
+use queen_state::step::{decode, get};
 use queen_state::{StorageError, Tables};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
@@ -34,7 +33,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// What the ticker knows between its rounds.
 #[derive(Default)]
 pub(crate) struct Ticker {
-    stale: AtomicBool,
+    changed: Mutex<BTreeSet<QueueId>>,
     kept: Mutex<Retained>,
 }
 
@@ -56,9 +55,9 @@ struct Rule {
 }
 
 impl Ticker {
-    /// A queue's options changed, or it was deleted.
-    pub(crate) fn queues_changed(&self) {
-        self.stale.store(true, Ordering::Release);
+    /// A queue was created, its options changed, or it was deleted.
+    pub(crate) fn queue_changed(&self, queue: QueueId) {
+        self.changed.lock().insert(queue);
     }
 }
 
@@ -109,8 +108,13 @@ async fn retain(broker: &Broker) {
     let now = broker.now();
     let looked = broker.read(|view| {
         let mut kept = ticker.kept.lock();
-        if ticker.stale.swap(false, Ordering::AcqRel) || !kept.listed {
+        let changed = std::mem::take(&mut *ticker.changed.lock());
+        if !kept.listed {
             list(view, &mut kept)?;
+        }
+        for queue in changed {
+            let row = get::<QueueRow>(view, &key::queue(queue))?;
+            kept.set(queue, row.as_ref());
         }
         let applied = last_stamp(view)?;
         let mut queues = Vec::new();
@@ -145,6 +149,22 @@ async fn retain(broker: &Broker) {
     }
 }
 
+impl Retained {
+    /// Takes what a queue's row says now; `None` when it is gone.
+    fn set(&mut self, queue: QueueId, row: Option<&QueueRow>) {
+        // A deleted queue whose row is still there waits for its log to go.
+        let rule = row.and_then(|row| shortest(&row.options).or(row.deleted.map(|_| 0)));
+        match rule {
+            Some(seconds) => {
+                self.queues.insert(queue, Rule { seconds, vain: None });
+            }
+            None => {
+                self.queues.remove(&queue);
+            }
+        }
+    }
+}
+
 impl Rule {
     /// Whether a tick may do what the last one could not: something was written since, or time passed.
     fn worth(&self, oldest: Oldest, applied: Stamp) -> bool {
@@ -166,15 +186,11 @@ fn oldest_segment(view: &View<'_>, queue: QueueId) -> Result<Option<Oldest>, Sto
 fn list(view: &View<'_>, kept: &mut Retained) -> Result<(), StorageError> {
     let mut from = key::queue(QueueId(0)).to_vec();
     let to = [u8::MAX; 5];
-    let mut queues = BTreeMap::new();
     loop {
         let rows = view.scan(Table::Queue, &from, &to, PAGE)?;
         for (key, value) in &rows {
-            let row: QueueRow = decode(key, value)?;
-            let rule = shortest(&row.options).or(row.deleted.map(|_| 0));
-            if let (Some(queue), Some(seconds)) = (key::queue_of(key), rule) {
-                let vain = kept.queues.get(&queue).and_then(|rule: &Rule| rule.vain);
-                queues.insert(queue, Rule { seconds, vain });
+            if let Some(queue) = key::queue_of(key) {
+                kept.set(queue, Some(&decode(key, value)?));
             }
         }
         match rows.last() {
@@ -185,7 +201,6 @@ fn list(view: &View<'_>, kept: &mut Retained) -> Result<(), StorageError> {
             _ => break,
         }
     }
-    kept.queues = queues;
     kept.listed = true;
     Ok(())
 }

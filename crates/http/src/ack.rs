@@ -5,7 +5,7 @@
 use crate::answer::{Answer, Refusal, json_text};
 use crate::call::Call;
 use crate::push::name_too_long;
-use crate::text::{put_json_str, put_number};
+use crate::text::{Text, put_json_str, put_number};
 use hyper::StatusCode;
 use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
 use queen_core::limits::{NAME_BYTES_MAX, QUEUE_MODE_GROUP};
@@ -17,27 +17,50 @@ use std::borrow::Cow;
 #[derive(Deserialize)]
 struct Item<'a> {
     #[serde(borrow, rename = "transactionId")]
-    transaction_id: Option<Cow<'a, str>>,
+    transaction_id: Option<Text<'a>>,
     #[serde(borrow, default, rename = "partitionId")]
     partition_id: Option<PartitionText<'a>>,
     #[serde(borrow, default)]
-    status: Option<Cow<'a, str>>,
+    status: Option<Text<'a>>,
     #[serde(borrow, default, rename = "leaseId")]
-    lease_id: Option<Cow<'a, str>>,
+    lease_id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    error: Option<Cow<'a, str>>,
+    error: Option<Text<'a>>,
     /// Of the single route only.
     #[serde(borrow, default, rename = "consumerGroup")]
-    consumer_group: Option<Cow<'a, str>>,
+    consumer_group: Option<Text<'a>>,
 }
 
 /// A partition id is a text; a number is taken as its text.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum PartitionText<'a> {
     Number(u64),
-    #[serde(borrow)]
     Text(Cow<'a, str>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for PartitionText<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = PartitionText<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a partition id")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(PartitionText::Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(PartitionText::Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(PartitionText::Number(number))
+            }
+        }
+        from.deserialize_any(Either)
+    }
 }
 
 #[derive(Deserialize)]
@@ -45,15 +68,15 @@ struct Batch<'a> {
     #[serde(borrow)]
     acknowledgments: Option<Vec<Item<'a>>>,
     #[serde(borrow, default, rename = "consumerGroup")]
-    consumer_group: Option<Cow<'a, str>>,
+    consumer_group: Option<Text<'a>>,
 }
 
 /// `POST /api/v1/ack`.
 pub(crate) async fn one(mut call: Call) -> Result<Answer, Refusal> {
     let body = call.body().await?;
     let item: Item<'_> = read(&body)?;
-    let group = item.consumer_group.clone();
-    settle(&call, &[item], group).await
+    let group = item.consumer_group.as_deref();
+    settle(&call, std::slice::from_ref(&item), group).await
 }
 
 /// `POST /api/v1/ack/batch`.
@@ -65,7 +88,7 @@ pub(crate) async fn batch(mut call: Call) -> Result<Answer, Refusal> {
             "the body has no acknowledgments: {\"acknowledgments\":[...]}",
         ));
     };
-    settle(&call, &items, batch.consumer_group).await
+    settle(&call, &items, batch.consumer_group.as_deref()).await
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
@@ -73,15 +96,11 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
         .map_err(|e| Refusal::bad_body(format!("the body is not an ack: {e}")))
 }
 
-async fn settle(
-    call: &Call,
-    items: &[Item<'_>],
-    group: Option<Cow<'_, str>>,
-) -> Result<Answer, Refusal> {
+async fn settle(call: &Call, items: &[Item<'_>], group: Option<&str>) -> Result<Answer, Refusal> {
     if items.is_empty() {
         return Ok(json_text(StatusCode::OK, &b"[]"[..]));
     }
-    let group = group.as_deref().filter(|g| !g.is_empty() && *g != QUEUE_MODE_GROUP);
+    let group = group.filter(|g| !g.is_empty() && *g != QUEUE_MODE_GROUP);
     let ack = command(call.tenant(), group, items)?;
     let outcomes = call.broker().ack(ack).await?;
     Ok(json_text(StatusCode::OK, write(items, &outcomes)))

@@ -15,6 +15,7 @@ use queen_broker::Broker;
 use queen_core::TenantId;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// One request on its way to its handler.
 pub(crate) struct Call {
@@ -23,7 +24,12 @@ pub(crate) struct Call {
     /// Decoded path pieces at the `:name` and `*name` places of the route, in order.
     pub(crate) params: Vec<String>,
     pub(crate) body: Option<Incoming>,
+    /// What a large body takes of the memory for such, until the request ends.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
 }
+
+/// Longest body that is read without asking for room.
+const SMALL_BODY_BYTES: usize = 1 << 20;
 
 impl Call {
     /// The broker.
@@ -59,6 +65,9 @@ impl Call {
         if announced.is_some_and(|len| len > limit) {
             return Err(Refusal::BodyTooLarge(limit));
         }
+        if let Some(bytes) = announced.filter(|bytes| *bytes > SMALL_BODY_BYTES) {
+            self.room = Some(self.face.room_for(bytes)?);
+        }
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -73,8 +82,13 @@ impl Call {
                 all.reserve(announced.unwrap_or(first.len() + data.len()));
                 all.extend_from_slice(&first);
             }
-            if all.len() + data.len() > limit {
+            let bytes = all.len() + data.len();
+            if bytes > limit {
                 return Err(Refusal::BodyTooLarge(limit));
+            }
+            if bytes > SMALL_BODY_BYTES && self.room.is_none() {
+                // Nobody said how much is to come.
+                self.room = Some(self.face.room_for(limit)?);
             }
             all.extend_from_slice(&data);
         }

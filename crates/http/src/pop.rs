@@ -159,10 +159,12 @@ fn start_from(text: &str) -> Result<GroupStart, String> {
         })
 }
 
-/// What every message of a batch repeats.
+/// What the messages of a batch repeat.
 struct Common {
     /// From the creation's closing quote to the offset.
     tail: String,
+    /// The stamp written last, and its text.
+    created: (Stamp, String),
 }
 
 fn write(queue: &str, group: Option<&str>, delivery: &Delivery) -> String {
@@ -204,20 +206,20 @@ fn write(queue: &str, group: Option<&str>, delivery: &Delivery) -> String {
         tail.push_str(",\"deliveryAttempt\":");
         put_number(&mut tail, u64::from(claim.attempt));
         tail.push_str(",\"offset\":");
-        let common = Common { tail };
+        let mut common = Common { tail, created: (Stamp::ZERO, String::new()) };
         for message in delivered.messages() {
             if std::mem::replace(&mut comma, true) {
                 out.push(',');
             }
             let id = MessageId::mint(message.stamp, claim.partition, message.offset);
-            write_message(&mut out, &common, id, &message);
+            write_message(&mut out, &mut common, id, &message);
         }
     }
     out.push_str("]}");
     out
 }
 
-fn write_message(out: &mut String, common: &Common, minted: MessageId, message: &Message<'_>) {
+fn write_message(out: &mut String, common: &mut Common, minted: MessageId, message: &Message<'_>) {
     let frame = &message.frame;
     let id = frame.message_id.unwrap_or(minted.0);
     out.push_str("{\"id\":\"");
@@ -250,7 +252,10 @@ fn write_message(out: &mut String, common: &Common, minted: MessageId, message: 
         None => out.push_str("null"),
     }
     out.push_str(",\"createdAt\":\"");
-    message.stamp.write_iso(out);
+    if common.created.0 != message.stamp || common.created.1.is_empty() {
+        common.created = (message.stamp, message.stamp.to_iso());
+    }
+    out.push_str(&common.created.1);
     out.push_str(&common.tail);
     put_number(out, message.offset.0);
     out.push('}');

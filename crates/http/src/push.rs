@@ -7,7 +7,7 @@
 
 use crate::answer::{Answer, Refusal, json_text};
 use crate::call::Call;
-use crate::text::{put_json_str, put_number, put_uuid};
+use crate::text::{Text, put_json_str, put_number, put_uuid};
 use hyper::StatusCode;
 use queen_core::command::{Push, PushGroup};
 use queen_core::frame::Frame;
@@ -16,7 +16,6 @@ use queen_core::reply::{PushedGroup, PushedItem};
 use queen_core::{Code, Error, MessageId, TenantId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Length of a minted message id's text, which stands for a transaction id that was not given.
@@ -31,15 +30,15 @@ struct Request<'a> {
 #[derive(Deserialize)]
 struct Item<'a> {
     #[serde(borrow, default)]
-    queue: Option<Cow<'a, str>>,
+    queue: Option<Text<'a>>,
     #[serde(borrow, default)]
-    partition: Option<Cow<'a, str>>,
+    partition: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "present")]
     payload: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     data: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "transactionId")]
-    transaction_id: Option<Cow<'a, str>>,
+    transaction_id: Option<Text<'a>>,
 }
 
 /// Tells a member that is `null` from one that is not there.
@@ -108,7 +107,7 @@ fn check<'i>(index: usize, item: &'i Item<'_>) -> Result<(&'i str, &'i str, &'i 
     if queue.len() + partition.len() > NAME_BYTES_MAX {
         return Err(name_too_long(&format!("item {index}"), queue.len() + partition.len()));
     }
-    let id_bytes = item.transaction_id.as_ref().map_or(0, |id| id.len());
+    let id_bytes = item.transaction_id.as_deref().map_or(0, str::len);
     if id_bytes > TRANSACTION_ID_BYTES_MAX {
         return Err(Refusal::bad_request(format!(
             "item {index}: transactionId has {id_bytes} bytes, at most {TRANSACTION_ID_BYTES_MAX}"
@@ -192,8 +191,7 @@ fn write(
     grouped: &Grouped<'_>,
     results: &[PushedGroup],
 ) -> Result<String, Refusal> {
-    let names: usize =
-        items.iter().map(|i| i.transaction_id.as_ref().map_or(36, |t| t.len())).sum();
+    let names: usize = items.iter().map(|i| i.transaction_id.as_deref().map_or(36, str::len)).sum();
     let queues: usize =
         grouped.slots.iter().map(|s| grouped.groups[s.group as usize].queue.len()).sum();
     let mut out = String::with_capacity(2 + names + queues + items.len() * 150);

@@ -12,12 +12,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use queen_broker::Broker;
+use queen_core::{Code, Error};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
 /// Settings of the listener.
@@ -59,6 +61,21 @@ pub(crate) struct Face {
     pub(crate) options: ServerOptions,
     pub(crate) extras: Vec<Arc<dyn Extra>>,
     pub(crate) started: std::time::Instant,
+    /// KiB that large bodies may still take.
+    large_bodies: Arc<Semaphore>,
+}
+
+/// KiB of large bodies that are read at the same time.
+const LARGE_BODIES_KIB: usize = 256 << 10;
+
+impl Face {
+    /// Room for a body of so many bytes, or 429: memory stays bounded however many come at once.
+    pub(crate) fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
+        let kib = u32::try_from((bytes >> 10).min(LARGE_BODIES_KIB)).unwrap_or(u32::MAX);
+        Arc::clone(&self.large_bodies).try_acquire_many_owned(kib).map_err(|_| {
+            Error::new(Code::Overloaded, "too many large requests at once, try again in a second")
+        })
+    }
 }
 
 /// A bound listener.
@@ -77,7 +94,9 @@ impl Server {
     ) -> io::Result<Server> {
         let listener = TcpListener::bind(addr).await?;
         let started = std::time::Instant::now();
-        Ok(Server { listener, face: Arc::new(Face { broker, options, extras, started }) })
+        let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES_KIB));
+        let face = Face { broker, options, extras, started, large_bodies };
+        Ok(Server { listener, face: Arc::new(face) })
     }
 
     /// Where it listens.
@@ -138,7 +157,7 @@ async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
     let result = match routes::find(&parts.method, parts.uri.path()) {
         Ok((handler, params)) => {
             let body = (!body.is_end_stream()).then_some(body);
-            handler(Call { face, parts, params, body }).await
+            handler(Call { face, parts, params, body, room: None }).await
         }
         Err(refusal) => Err(refusal),
     };
