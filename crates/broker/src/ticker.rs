@@ -168,7 +168,10 @@ impl Retained {
 impl Rule {
     /// Whether a tick may do what the last one could not: something was written since, or time passed.
     fn worth(&self, oldest: Oldest, applied: Stamp) -> bool {
-        let again = RETRY_AFTER.min(Duration::from_secs(self.seconds));
+        let again = match self.seconds {
+            0 => RETRY_AFTER,
+            seconds => RETRY_AFTER.min(Duration::from_secs(seconds)),
+        };
         self.vain.is_none_or(|(before, stamp, at)| {
             before != oldest || applied > stamp || at.elapsed() >= again
         })
