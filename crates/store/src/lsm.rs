@@ -21,6 +21,7 @@ use crate::snapshot::{Rows, Snapshot};
 use crate::store::Applied;
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
+use lsm_tree::config::PinningPolicy;
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Slice,
 };
@@ -104,6 +105,10 @@ impl Lsm {
         let tree = Config::new(dir, sequence.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::new(Cache::with_capacity_bytes(block_cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES))))
+            // In small blocks: one that is read as a whole for each new file would push all else
+            // out of the cache.
+            .index_block_partitioning_policy(PinningPolicy::all(true))
+            .filter_block_partitioning_policy(PinningPolicy::all(true))
             .open()?;
         // Every write must count higher than all that is there, or it would be hidden by them.
         sequence.fetch_max(tree.get_highest_seqno().map_or(0, |highest| highest + 1));

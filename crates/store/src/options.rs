@@ -19,7 +19,7 @@ pub struct StoreOptions {
     pub checkpoint_every: Duration,
     /// Clean rows held in memory. Bytes; 16 MiB.
     pub row_cache_bytes: usize,
-    /// Blocks of the tables held in memory. Bytes; 16 MiB.
+    /// Blocks of the tables held in memory. Bytes; 32 MiB.
     pub block_cache_bytes: u64,
     /// Queue log files held open, at least 8; 512.
     pub open_files: usize,
@@ -46,7 +46,7 @@ impl Default for StoreOptions {
             checkpoint_log_bytes: 256 << 20,
             checkpoint_every: Duration::from_secs(30),
             row_cache_bytes: 16 << 20,
-            block_cache_bytes: 16 << 20,
+            block_cache_bytes: 32 << 20,
             open_files: 512,
             #[cfg(test)]
             at_step: None,
