@@ -6,14 +6,15 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::kv_answer::{Listed, Precondition, Results, Shown, show, show_row, value_of};
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderValue};
 use queen_broker::kv::Page;
 use queen_broker::{KvError, KvRefusal};
 use queen_core::command::KvBatch;
-use queen_core::kv::{KvLoss, KvOp, KvOpKind, KvOutcome, KvResult, KvRow};
+use queen_core::kv::{KvOp, KvOpKind, KvOutcome};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -166,8 +167,9 @@ pub(crate) async fn namespaces(call: Call) -> Result<Answer, Refusal> {
     Ok(json(StatusCode::OK, &serde_json::json!({"namespaces": shown})))
 }
 
+/// The operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+pub(crate) enum Word {
     Get,
     GetMany,
     GetPrefix,
@@ -190,22 +192,22 @@ const WORDS: [(&str, Word); 8] = [
 ];
 
 impl Word {
-    fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         WORDS.iter().find(|(_, word)| *word == self).map_or("", |(text, _)| text)
     }
 }
 
 /// An operation as the request asks for it; what its word does not take stays empty.
 #[derive(Debug)]
-struct Asked {
-    word: Word,
+pub(crate) struct Asked {
+    pub(crate) word: Word,
     ns: String,
-    key: String,
+    pub(crate) key: String,
     keys: Vec<String>,
     prefix: String,
-    after: Option<String>,
+    pub(crate) after: Option<String>,
     limit: u32,
-    keys_only: bool,
+    pub(crate) keys_only: bool,
     value: String,
     ttl_seconds: Option<u64>,
     expect: Option<u64>,
@@ -428,136 +430,6 @@ fn compact(text: &str) -> String {
         !matches!(c, ' ' | '\t' | '\n' | '\r')
     });
     kept.collect()
-}
-
-#[derive(Serialize)]
-struct Results<'a> {
-    results: Vec<Shown<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Precondition<'a> {
-    ok: bool,
-    reason: &'static str,
-    failed_index: usize,
-    kv_reason: &'static str,
-    version: u64,
-    value: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Listed<'a> {
-    rows: Vec<ShownRow<'a>>,
-    truncated: bool,
-    next_after: Option<&'a str>,
-    bytes: usize,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ShownRow<'a> {
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'a RawValue>,
-    version: u64,
-    expires_at: Option<String>,
-    updated_at: String,
-}
-
-/// One element of `results`; members that do not belong to the operation are left out.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Shown<'a> {
-    index: usize,
-    op: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    applied: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    found: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Option<&'a RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<Option<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    updated_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rows: Option<Vec<ShownRow<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missing: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    truncated: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_after: Option<Option<&'a str>>,
-}
-
-/// The row's JSON text, spliced as it is.
-fn value_of(row: &KvRow) -> &RawValue {
-    serde_json::from_slice(&row.value).unwrap_or(RawValue::NULL)
-}
-
-fn show_row(row: &KvRow, keys_only: bool) -> ShownRow<'_> {
-    ShownRow {
-        key: &row.key,
-        value: (!keys_only).then(|| value_of(row)),
-        version: row.version,
-        expires_at: row.expires_at.map(|at| at.to_iso()),
-        updated_at: row.updated_at.to_iso(),
-    }
-}
-
-fn show<'a>(index: usize, asked: &'a Asked, result: &'a KvResult) -> Shown<'a> {
-    let key = Some(asked.key.as_str());
-    let base = Shown { index, op: asked.word.text(), ..Shown::default() };
-    match result {
-        KvResult::Row(None) => Shown { found: Some(false), key, ..base },
-        KvResult::Row(Some(row)) => {
-            Shown { found: Some(true), key, value: Some(Some(value_of(row))), ..with(base, row) }
-        }
-        KvResult::Rows { rows, missing, truncated } => Shown {
-            rows: Some(rows.iter().map(|row| show_row(row, asked.keys_only)).collect()),
-            missing: (asked.word == Word::GetMany).then_some(missing),
-            truncated: Some(*truncated),
-            next_after: (asked.word == Word::GetPrefix)
-                .then(|| rows.last().map(|row| row.key.as_str()).or(asked.after.as_deref())),
-            ..base
-        },
-        KvResult::Applied(row) => {
-            let base = Shown { applied: Some(true), key, ..base };
-            match row {
-                None if asked.word == Word::Check => Shown { version: Some(0), ..base },
-                None => base,
-                Some(row) if asked.word == Word::Check => {
-                    Shown { version: Some(row.version), ..base }
-                }
-                Some(row) => Shown { value: Some(Some(value_of(row))), ..with(base, row) },
-            }
-        }
-        KvResult::Lost { reason, row } => Shown {
-            applied: Some(false),
-            reason: Some(KvLoss::word(*reason)),
-            key,
-            value: Some(row.as_ref().map(value_of)),
-            version: Some(row.as_ref().map_or(0, |row| row.version)),
-            ..base
-        },
-    }
-}
-
-fn with<'a>(shown: Shown<'a>, row: &KvRow) -> Shown<'a> {
-    Shown {
-        version: Some(row.version),
-        expires_at: Some(row.expires_at.map(|at| at.to_iso())),
-        updated_at: Some(row.updated_at.to_iso()),
-        ..shown
-    }
 }
 
 #[cfg(test)]

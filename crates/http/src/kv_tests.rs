@@ -3,6 +3,7 @@
 use super::*;
 use bytes::Bytes;
 use queen_core::Stamp;
+use queen_core::kv::{KvLoss, KvResult, KvRow};
 use serde_json::{Value, json};
 
 fn read(body: &str) -> Vec<Asked> {

@@ -18,6 +18,7 @@ mod fetch;
 mod group;
 mod health;
 mod kv;
+mod kv_answer;
 mod lease;
 mod metrics;
 mod pop;
