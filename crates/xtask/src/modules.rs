@@ -27,13 +27,15 @@ pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
 /// Whether cargo compiles the file as a crate of its own.
 fn is_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
-    match parts.as_slice() {
-        [.., "src", "lib.rs" | "main.rs"] | [.., "build.rs"] => true,
-        [.., "src", "bin", _] | [.., "fuzz_targets", _] => true,
-        ["crates", _, "tests" | "benches" | "examples", _] => true,
-        ["crates", _, "tests", _, "main.rs"] => true,
-        _ => false,
-    }
+    matches!(
+        parts.as_slice(),
+        [.., "src", "lib.rs" | "main.rs"]
+            | [.., "build.rs"]
+            | [.., "src", "bin", _]
+            | [.., "fuzz_targets", _]
+            | ["crates", _, "tests" | "benches" | "examples", _]
+            | ["crates", _, "tests", _, "main.rs"]
+    )
 }
 
 fn follow(
