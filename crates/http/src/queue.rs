@@ -289,6 +289,10 @@ pub(crate) async fn overview(call: Call) -> Result<Answer, Refusal> {
         names.len()
     };
     let average = lags.iter().sum::<u64>() / lags.len().max(1) as u64;
+    // Averages since this node started.
+    let seconds = call.face.started.elapsed().as_secs().max(1);
+    let counters = broker.counters();
+    let (pushed, popped) = (counters.push_messages.get(), counters.pop_messages.get());
     let mut messages = stats(&all.messages, all.dead_letters);
     messages["failed"] = json!(0);
     let body = json!({
@@ -306,7 +310,10 @@ pub(crate) async fn overview(call: Call) -> Result<Answer, Refusal> {
             },
             "offset": all.messages.pending,
         },
-        "throughput": {"ingestedPerSecond": 0, "processedPerSecond": 0},
+        "throughput": {
+            "ingestedPerSecond": pushed / seconds,
+            "processedPerSecond": popped / seconds,
+        },
         "timestamp": now.to_iso(),
         "statsAge": 0,
     });
