@@ -51,7 +51,7 @@ pub struct Message<'a> {
 impl Delivered {
     /// The messages, in offset order.
     ///
-    /// A damaged frame ends the run it is in; [`read_claims`] has checked the runs' sums.
+    /// A damaged frame ends the run it is in; whoever read the runs has checked their sums.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let (first, end) = (self.claim.first, self.claim.end);
         self.runs.iter().flat_map(move |run| {

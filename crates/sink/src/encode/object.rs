@@ -3,7 +3,7 @@
 //! Owns: the codecs' options, the SHA-256 of the object, the memory its compressed bytes may take.
 //! Leaves to others: what the bytes say (`jsonl`), where the pieces go (`upload`).
 //!
-//! The compressor is fed in steps of [`FEED_BYTES`] whatever the caller's steps are, so that the
+//! The compressor is fed in steps of `FEED_BYTES` whatever the caller's steps are, so that the
 //! bytes depend on the text alone.
 
 use super::Codec;
