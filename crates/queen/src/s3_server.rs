@@ -3,7 +3,8 @@
 //! Owns: the listener, the credentials, and that only the one bucket can be reached. Leaves to
 //! others: the protocol (the s3s library) and the files (s3s-fs).
 //!
-//! For trying things out: it does not sync what it stores.
+//! For trying things out: it does not sync what it stores, and s3s-fs names a file of its own after
+//! the base64 of each key, so keys over 164 bytes (queue names over 29) find no place.
 
 use anyhow::Context;
 use hyper_util::rt::{TokioExecutor, TokioIo};
