@@ -119,7 +119,9 @@ impl<'p> Known<'p> {
         id: &str,
         window: u64,
     ) -> Result<Option<TransactionPlace>, StorageError> {
-        let Some(found) = minted(&*step.store, self.partition, id)? else { return Ok(None) };
+        let Some(found) = minted(&*step.store, self.partition, &mut None, id)? else {
+            return Ok(None);
+        };
         let (offset, stamp) = (found.offset, found.stamp);
         let place = TransactionPlace { offset, stamp, expires: stamp };
         Ok(Some(place).filter(|_| stamp.plus_seconds(window) > step.stamp))
@@ -133,9 +135,13 @@ struct Minted {
 }
 
 /// The message whose minted message id has this text. One that retention has taken is found as well.
+///
+/// `near` is the run of the last one found: the ids of a batch mostly lie in one run, which is then
+/// looked up once.
 fn minted(
     store: &impl Reading,
     partition: &Partition,
+    near: &mut Option<Run>,
     id: &str,
 ) -> Result<Option<Minted>, StorageError> {
     let Some(place) = MessageId::parse(id).and_then(|id| id.minted_at()) else { return Ok(None) };
@@ -147,7 +153,10 @@ fn minted(
     if offset < row.log_start {
         return Ok(found);
     }
-    let run = run::kept_at(store, row.id, offset)?;
+    let run = match near.filter(|run| run.first <= offset && offset < run.end()) {
+        Some(run) => run,
+        None => *near.insert(run::kept_at(store, row.id, offset)?),
+    };
     if run.row.stamp != place.stamp {
         return Ok(None);
     }
@@ -245,6 +254,8 @@ pub(crate) struct Resolver<'p> {
     cursor: CursorRow,
     now: Stamp,
     last: LastRun,
+    /// The run of the minted id found last.
+    near: Option<Run>,
     /// Hashes of the ids of the batch that is out, and of what was consumed before it, as far as
     /// their rows may be gone. Read once, when an id needs it.
     aged: Option<HashMap<u64, Offset>>,
@@ -259,7 +270,8 @@ impl<'p> Resolver<'p> {
         now: Stamp,
         history: &'p mut u64,
     ) -> Resolver<'p> {
-        Resolver { partition, cursor, now, last: LastRun::default(), aged: None, history }
+        let last = LastRun::default();
+        Resolver { partition, cursor, now, last, near: None, aged: None, history }
     }
 
     /// The offset of the message that has this transaction id, if it can still be told.
@@ -271,7 +283,7 @@ impl<'p> Resolver<'p> {
         store: &impl Reading,
         id: &str,
     ) -> Result<Option<Offset>, StorageError> {
-        if let Some(found) = minted(store, self.partition, id)? {
+        if let Some(found) = minted(store, self.partition, &mut self.near, id)? {
             return Ok(Some(found.offset));
         }
         let hash = hash(id);
@@ -360,7 +372,7 @@ pub(crate) fn find(
     partition: &Partition,
     id: &str,
 ) -> Result<Option<Offset>, StorageError> {
-    if let Some(found) = minted(store, partition, id)? {
+    if let Some(found) = minted(store, partition, &mut None, id)? {
         return Ok(Some(found.offset));
     }
     let key = key::transaction_id(partition.row.id, hash(id));
