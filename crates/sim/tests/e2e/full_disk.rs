@@ -1,0 +1,139 @@
+//! A full disk: 507, and work goes on by itself when there is space again.
+
+use queen_sim::process::{Broker, Item, Setup};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A file system of its own in memory; unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(megabytes: u32) -> SmallDisk {
+        let folder = tempfile::tempdir().unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
+            .arg(folder.path())
+            .status()
+            .unwrap();
+        assert!(status.success(), "this test mounts a tmpfs: run it as root");
+        SmallDisk(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A file that takes all space but `left` bytes.
+    fn fill(&self, left: u64) -> PathBuf {
+        let path = std::ffi::CString::new(self.path().to_str().unwrap()).unwrap();
+        // SAFETY: statvfs writes one plain struct, which zeros are a value of.
+        let mut space: libc::statvfs = unsafe { std::mem::zeroed() };
+        let got = unsafe { libc::statvfs(path.as_ptr(), &mut space) };
+        assert_eq!(got, 0);
+        let free = space.f_bavail * space.f_frsize;
+        let ballast = self.path().join("ballast");
+        std::fs::write(&ballast, vec![1u8; free.saturating_sub(left) as usize]).unwrap();
+        ballast
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+fn item(n: u64, len: usize) -> Item {
+    Item {
+        queue: "q".to_owned(),
+        partition: "p".to_owned(),
+        transaction_id: Some(format!("t-{n}")),
+        payload: format!("\"{}\"", "x".repeat(len)),
+    }
+}
+
+/// Pushes until the broker says 507; gives the number of messages that were answered 201.
+async fn pushed_until_full(broker: &Broker, from: u64) -> u64 {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut n = from;
+    loop {
+        assert!(Instant::now() < until, "never full after {n} pushes\n{}", broker.tail());
+        let body = queen_sim::process::push_body(&[item(n, 100_000)]).unwrap();
+        let answer = broker.client().post("/api/v1/push", body).await.unwrap();
+        match answer.status {
+            201 => n += 1,
+            507 => {
+                assert_eq!(answer.json()["code"], "storage_full", "{}", answer.text);
+                return n;
+            }
+            // A write that failed halfway: its outcome is open, the next answer is 507.
+            503 => {}
+            other => panic!("{other} {}\n{}", answer.text, broker.tail()),
+        }
+    }
+}
+
+async fn pushed_again(broker: &Broker, n: u64) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = broker.client().push(&[item(n, 1000)]).await {
+        assert!(Instant::now() < until, "did not recover: {error}\n{}", broker.tail());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Every message that was answered 201 is there, in order, once.
+async fn all_there(broker: &Broker, answered: u64) {
+    let mut offset = 0;
+    let mut ids = Vec::new();
+    loop {
+        let body = serde_json::json!({"entries": [{"queue": "q", "partition": "p", "offset": offset,
+            "maxBytes": 8 << 20}]});
+        let answer = broker.client().post("/api/v1/fetch", body.to_string()).await.unwrap();
+        let entry = answer.json()["entries"][0].clone();
+        let records = entry["records"].as_array().cloned().unwrap_or_default();
+        if records.is_empty() {
+            break;
+        }
+        for record in &records {
+            assert_eq!(record["offset"], offset);
+            offset += 1;
+            ids.push(record["transactionId"].as_str().unwrap().to_owned());
+        }
+    }
+    let want: Vec<String> = (0..answered).map(|n| format!("t-{n}")).collect();
+    assert_eq!(ids, want);
+}
+
+#[tokio::test]
+async fn a_disk_over_its_high_mark_answers_507_and_recovers_by_itself() {
+    let disk = SmallDisk::mount(400);
+    let setup = Setup::new(&disk.path().join("data"));
+    let broker = setup.start().await.unwrap();
+    broker.client().push(&[item(0, 1000)]).await.unwrap();
+    let ballast = disk.fill(40 << 20);
+    let answered = pushed_until_full(&broker, 1).await;
+    // Acks and reads go on.
+    let pop = broker.client().get("/api/v1/pop/queue/q?batch=1").await.unwrap();
+    assert_eq!(pop.status, 200, "{}", pop.text);
+    std::fs::remove_file(ballast).unwrap();
+    pushed_again(&broker, answered).await;
+    all_there(&broker, answered + 1).await;
+}
+
+#[tokio::test]
+async fn a_disk_without_a_byte_left_answers_507_and_loses_nothing() {
+    let disk = SmallDisk::mount(400);
+    let setup = Setup::new(&disk.path().join("data"))
+        .with([("QUEEN_RAFT_DISK_HIGH_PCT", "100"), ("QUEEN_RAFT_DISK_LOW_PCT", "100")]);
+    let mut broker = setup.start().await.unwrap();
+    broker.client().push(&[item(0, 1000)]).await.unwrap();
+    let ballast = disk.fill(1 << 20);
+    let answered = pushed_until_full(&broker, 1).await;
+    std::fs::remove_file(ballast).unwrap();
+    pushed_again(&broker, answered).await;
+    all_there(&broker, answered + 1).await;
+    broker.kill().unwrap();
+    let broker = setup.start().await.unwrap();
+    all_there(&broker, answered + 1).await;
+}

@@ -1,0 +1,15 @@
+//! End to end: the real binary, real HTTP, a real S3 server, a checker that reads files only.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's unwrap is its failure
+
+mod bad_input;
+mod bucket_trouble;
+mod consumption;
+mod full_disk;
+mod kill;
+mod lake_wait;
+mod power_cut;
+mod readers;
+mod refusals;
+mod same_log;
+mod seed_demo;
