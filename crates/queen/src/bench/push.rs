@@ -71,6 +71,7 @@ pub async fn push(
             shape: shape.clone(),
             payloads: Arc::clone(&payloads),
             next: u64::from(number),
+            sent: number as usize * 997,
             body: Vec::new(),
         };
         pusher.run(budget)
@@ -86,6 +87,8 @@ struct Pusher {
     payloads: Arc<Vec<String>>,
     /// Partition of the next request, or of the next message with `spread`.
     next: u64,
+    /// Which payload is next: clients begin at different ones.
+    sent: usize,
     body: Vec<u8>,
 }
 
@@ -117,8 +120,8 @@ impl Pusher {
                 self.body.push(b',');
             }
             let partition = self.next % u64::from(self.shape.partitions);
-            let payload =
-                &self.payloads[(self.next as usize + item as usize) % self.payloads.len()];
+            let payload = &self.payloads[self.sent % self.payloads.len()];
+            self.sent += 1;
             self.body.extend_from_slice(b"{\"queue\":");
             self.body.extend_from_slice(self.queue.as_bytes());
             self.body.extend_from_slice(
@@ -143,6 +146,9 @@ impl std::fmt::Display for Shape {
     }
 }
 
+/// Bytes of all payloads together, about.
+const PAYLOAD_POOL_BYTES: usize = 16 << 20;
+
 /// JSON objects of exactly `size` bytes whose text compresses about as badly as real data.
 fn payloads(size: u32) -> Vec<String> {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -159,7 +165,8 @@ fn payloads(size: u32) -> Vec<String> {
         let text: String = (0..fill).map(|_| letter()).collect();
         format!("{head}{text}\"}}")
     };
-    (0..64).map(one).collect()
+    // More than a compressor's window holds, so that none is found again in it.
+    (0..(PAYLOAD_POOL_BYTES / size as usize).clamp(64, 65_536)).map(one).collect()
 }
 
 #[cfg(test)]
