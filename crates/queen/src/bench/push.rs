@@ -37,7 +37,7 @@ pub struct Shape {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch: u32,
     /// Bytes of one payload
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(32..=1_000_000))]
     pub size: u32,
     /// Partitions of the queue
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn payloads_are_json_of_the_size_asked_for() {
-        for size in [16, 256, 5000] {
+        for size in [32, 256, 5000] {
             for payload in payloads(size) {
                 assert_eq!(payload.len(), size as usize);
                 serde_json::from_str::<serde_json::Value>(&payload).unwrap();
