@@ -168,6 +168,25 @@ fn an_hour_file_that_disagrees_with_the_manifests_is_found() {
 }
 
 #[test]
+fn a_manifest_that_is_wrong_about_its_longest_line_is_found() {
+    for (less, good) in [(1, false), (0, true)] {
+        let mut files = Files::default();
+        let line = format!(
+            "{{\"partition\":\"p\",\"offset\":0,\"transactionId\":\"t\",\"ts\":\"{}\",\"payload\":1}}\n",
+            Stamp(START + 17).to_iso()
+        );
+        let object = zstd::stream::encode_all(line.as_bytes(), 3).unwrap();
+        put_window(&mut files, "q", 1, (START, START + 1000), object, 1, None);
+        let (_, bytes) = files.0.iter_mut().find(|(key, _)| key.contains("windows")).unwrap();
+        let mut manifest: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+        manifest["maxRecordBytes"] = (line.len() as u64 - 1 - less).into();
+        *bytes = serde_json::to_vec(&manifest).unwrap();
+        let report = found(&files, &Expected::new());
+        assert_eq!(!report.has(Kind::ManifestCount), good, "{}", report.text());
+    }
+}
+
+#[test]
 fn windows_that_overlap_or_pass_an_hour_are_found() {
     for (start, end) in [(START - 1, START + 10_000_000), (START, START + 2 * HOUR)] {
         let mut files = Files::default();

@@ -21,6 +21,8 @@ pub struct Line {
     pub payload: Vec<u8>,
     /// The payload was wrapped in base64.
     pub wrapped: bool,
+    /// Bytes of the line, without its line feed.
+    pub length: u64,
 }
 
 /// Reads a line without its line feed: exactly the fields partition, offset, transactionId, ts,
@@ -57,7 +59,8 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
             (payload.as_bytes().to_vec(), false)
         }
     };
-    Ok(Line { partition, offset, transaction_id, stamp, payload, wrapped })
+    let length = line.len() as u64;
+    Ok(Line { partition, offset, transaction_id, stamp, payload, wrapped, length })
 }
 
 /// The payload as a line must show it: raw line breaks between tokens become spaces.

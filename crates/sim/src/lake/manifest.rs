@@ -52,6 +52,9 @@ pub struct Manifest {
     /// Records whose payload is wrapped.
     #[serde(default)]
     pub wrapped: u64,
+    /// Bytes of the longest line; not checked when absent.
+    #[serde(default)]
+    pub max_record_bytes: Option<u64>,
     /// SHA-256 of the manifest before, in hex; absent, null or empty in the first.
     #[serde(default)]
     pub prev: Option<String>,

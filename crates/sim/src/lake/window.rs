@@ -201,6 +201,10 @@ fn counts(files: &Files, manifest: &Manifest, key: &str, lines: &[Line], faults:
     differs("records of its objects", number(manifest.records), number(sum(|o| o.records)));
     let wrapped = lines.iter().filter(|line| line.wrapped).count();
     differs("wrapped", number(manifest.wrapped), number(wrapped as u64));
+    if let Some(longest) = manifest.max_record_bytes {
+        let found = lines.iter().map(|line| line.length).max().unwrap_or_default();
+        differs("maxRecordBytes", number(longest), number(found));
+    }
     let stamp = |s: Option<u64>| format!("{s:?}");
     differs("minTs", stamp(manifest.min_ts), stamp(lines.iter().map(|l| l.stamp.0).min()));
     differs("maxTs", stamp(manifest.max_ts), stamp(lines.iter().map(|l| l.stamp.0).max()));
