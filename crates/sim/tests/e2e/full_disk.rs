@@ -74,6 +74,15 @@ async fn pushed_until_full(broker: &Broker, from: u64) -> u64 {
     }
 }
 
+/// Waits until the broker has seen that the disk is over its mark.
+async fn until_known(broker: &Broker) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while broker.client().get("/status").await.unwrap().json()["storageFull"] != true {
+        assert!(Instant::now() < until, "the mark was not seen\n{}", broker.tail());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 async fn pushed_again(broker: &Broker, n: u64) {
     let until = Instant::now() + Duration::from_secs(60);
     while let Err(error) = broker.client().push(&[item(n, 1000)]).await {
@@ -112,8 +121,10 @@ async fn a_disk_over_its_high_mark_answers_507_and_recovers_by_itself() {
     let broker = setup.start().await.unwrap();
     broker.client().push(&[item(0, 1000)]).await.unwrap();
     let ballast = disk.fill(40 << 20);
+    until_known(&broker).await;
     let answered = pushed_until_full(&broker, 1).await;
-    // Acks and reads go on.
+    assert_eq!(answered, 1, "the mark is known before a push");
+    // There is space below the mark: claims and acks go on.
     let pop = broker.client().get("/api/v1/pop/queue/q?batch=1").await.unwrap();
     assert_eq!(pop.status, 200, "{}", pop.text);
     std::fs::remove_file(ballast).unwrap();
