@@ -6,6 +6,7 @@ use super::disk::{Disk, RealDisk};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -50,12 +51,15 @@ impl FaultDisk {
 impl Disk for FaultDisk {
     fn write(&self, file: &File, bytes: &[u8], position: u64) -> io::Result<()> {
         let mut state = self.state.lock();
+        // The log may write past the page cache, with a descriptor that reads nothing.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let plain = File::options().read(true).write(true).open(path)?;
         let end = (position + bytes.len() as u64).min(file.metadata()?.len());
         let mut at = position / SECTOR * SECTOR;
         while at < end {
             let mut former = vec![0; SECTOR.min(file.metadata()?.len() - at) as usize];
-            file.read_exact_at(&mut former, at)?;
-            state.unsynced.push((file.try_clone()?, at, former));
+            plain.read_exact_at(&mut former, at)?;
+            state.unsynced.push((plain.try_clone()?, at, former));
             at += SECTOR;
         }
         RealDisk.write(file, bytes, position)

@@ -8,6 +8,7 @@
 //! Assumed of the disk: a synced sector stays as it is when another one is written, a sector of 512
 //! bytes is written whole or not at all, `fsync` of a directory makes its renames last.
 
+mod blocks;
 mod disk;
 #[cfg(test)]
 pub(crate) mod fault_disk;

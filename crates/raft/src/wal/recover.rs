@@ -14,7 +14,7 @@ use super::format::{
     RecordHeader,
 };
 use super::log::Terms;
-use super::segment::{Segment, Spare, first_of, spare_path};
+use super::segment::{Segment, Spare, first_of, open_direct, spare_path};
 use crate::{StartError, WalOptions};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -196,6 +196,7 @@ struct Tail {
 impl Scan {
     fn new(found: Found, last_term: u64) -> Self {
         let segment = Segment {
+            direct: open_direct(&found.path),
             path: found.path,
             file: Arc::new(found.file),
             header: found.header,

@@ -7,6 +7,7 @@ use super::format::{FileHeader, RECORDS_START};
 use super::{Disk, EntryId};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<File>,
+    /// The same file past the page cache, where the file system can; see [`open_direct`].
+    pub(crate) direct: Option<Arc<File>>,
     pub(crate) header: FileHeader,
     /// Position of each record in units of 8 bytes, from `header.first` on.
     pub(crate) positions: Vec<u32>,
@@ -120,6 +123,7 @@ impl NewSegment<'_> {
         Ok(Segment {
             path: path.to_owned(),
             file: Arc::new(file),
+            direct: open_direct(path),
             header,
             positions: Vec::new(),
             end: RECORDS_START,
@@ -127,6 +131,16 @@ impl NewSegment<'_> {
             zeroed,
         })
     }
+}
+
+/// Opens a file for writes of whole blocks that go past the page cache; `None` where the file system
+/// has no such writes.
+///
+/// A small write through the page cache makes a whole folio dirty, and the sync then writes all of it:
+/// up to a megabyte for a record of 400 bytes. Reads stay with the ordinary descriptor, which sees
+/// direct writes.
+pub(crate) fn open_direct(path: &Path) -> Option<Arc<File>> {
+    OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok().map(Arc::new)
 }
 
 /// A file id that no earlier life of the file had, but for one chance in four billion; never 0.

@@ -5,6 +5,7 @@
 //! Upholds: `synced-before-told`, `failed-sync-is-final`: after a failed sync nothing is known about what
 //! the disk holds, so every later job fails too and the node has to stop.
 
+use super::blocks::{Blocks, Target};
 use super::format::{self, RECORDS_START};
 use super::log::read_segment;
 use super::segment::{NewSegment, Segment, Spare, path_of, spare_path};
@@ -16,9 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Blocks of a new file are written with zeros this far ahead of the records, so that most syncs change
-/// no metadata.
-const ZERO_AHEAD: u64 = 1 << 20;
 /// A group is written and synced in parts of about this many bytes.
 const WRITE_BYTES: usize = 8 << 20;
 /// Memory that the write buffer keeps between groups.
@@ -37,6 +35,7 @@ pub(crate) struct Writer {
     /// Why nothing can be written any more.
     failed: Option<String>,
     buffer: Vec<u8>,
+    blocks: Blocks,
 }
 
 /// Records encoded for the last file and not written yet.
@@ -58,7 +57,8 @@ impl Writer {
         sealed: bool,
     ) -> Self {
         let (dir, options) = (dir.to_owned(), options.clone());
-        Self { dir, options, disk, shared, spares, sealed, failed: None, buffer: Vec::new() }
+        let (failed, buffer, blocks) = (None, Vec::new(), Blocks::default());
+        Self { dir, options, disk, shared, spares, sealed, failed, buffer, blocks }
     }
 
     pub(crate) fn run(mut self) {
@@ -191,21 +191,22 @@ impl Writer {
             return Ok(());
         };
         let end = part.start + self.buffer.len() as u64;
-        let (file, zeroed, capacity) = {
+        let target = {
             let log = self.shared.log.lock();
             let Some(last) = log.segments.back() else {
                 return Err(io::Error::other("the log has no file"));
             };
-            (last.file.clone(), last.zeroed, last.capacity)
+            Target::of(last, end)
         };
-        let mut zero_to = zeroed;
-        if end > zeroed {
-            zero_to = (end + ZERO_AHEAD).min(capacity);
-            let zeros = vec![0; usize::try_from(zero_to - end).unwrap_or(0)];
-            self.until_space(|writer| writer.disk.write(&file, &zeros, end))?;
+        self.blocks.fill(&target, part.start, &self.buffer)?;
+        if let Some(zeros) = target.zeros() {
+            let blank = Blocks::blank(zeros.end - zeros.start);
+            self.until_space(|writer| writer.disk.write(&target.to, blank.bytes(), zeros.start))?;
         }
-        self.until_space(|writer| writer.disk.write(&file, &writer.buffer, part.start))?;
-        self.disk.sync(&file)?;
+        self.until_space(|writer| {
+            writer.disk.write(&target.to, writer.blocks.bytes(), writer.blocks.start())
+        })?;
+        self.disk.sync(&target.to)?;
         let bytes = self.buffer.len() as u64;
         self.shared.bytes_written.fetch_add(bytes, Ordering::Relaxed);
         self.shared.syncs.fetch_add(1, Ordering::Relaxed);
@@ -214,7 +215,7 @@ impl Writer {
         let mut log = self.shared.log.lock();
         if let Some(last) = log.segments.back_mut() {
             last.positions.extend_from_slice(&part.positions);
-            (last.end, last.zeroed) = (end, zero_to);
+            (last.end, last.zeroed) = (end, target.zeroed_after);
         }
         log.set_synced(part.next);
         Ok(())
