@@ -65,7 +65,7 @@ fn default_filter(level: &str) -> String {
         "debug" | "trace" => {
             format!("{level},hyper=info,h2=info,fjall=info,lsm_tree=info,s3s=info")
         }
-        _ => format!("{level},openraft=warn,fjall=warn,lsm_tree=warn,s3s=warn,s3s_fs=warn"),
+        _ => format!("{level},openraft=warn,fjall=warn,lsm_tree=warn,s3s=warn"),
     }
 }
 

@@ -1,15 +1,23 @@
 //! The S3 server of `queen dev`: one bucket, kept as a folder of plain files.
 //!
 //! Owns: the listener, the credentials, and that only the one bucket can be reached. Leaves to
-//! others: the protocol (the s3s library) and the files (s3s-fs).
+//! others: HTTP, signatures and XML (the s3s library), the operations and the files (the modules below).
 //!
-//! For trying things out: it does not sync what it stores, and s3s-fs names a file of its own after
-//! the base64 of each key, so keys over 164 bytes (queue names over 29) find no place.
+//! For trying things out: it does not sync what it stores, and knows what the sink and readers of the
+//! lake need of S3 (`protocol`).
+
+mod folder;
+mod incoming;
+mod listing;
+mod protocol;
+mod uploads;
 
 use anyhow::Context;
+use folder::Folder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use protocol::Objects;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::path::S3Path;
@@ -17,6 +25,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3Result, s3_error};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -40,12 +49,10 @@ pub struct Bucket {
 impl S3Server {
     /// Serves the bucket as the folder of its name in `dir`, which is created.
     pub async fn bind(addr: SocketAddr, dir: &Path, bucket: Bucket) -> anyhow::Result<S3Server> {
-        let folder = dir.join(bucket.name);
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create the bucket's folder {}", folder.display()))?;
-        let files = s3s_fs::FileSystem::new(dir)
-            .map_err(|error| anyhow::anyhow!("cannot serve {}: {error:?}", dir.display()))?;
-        let mut builder = S3ServiceBuilder::new(files);
+        let folder = Folder::open(dir, bucket.name).with_context(|| {
+            format!("cannot keep the bucket {} in {}", bucket.name, dir.display())
+        })?;
+        let mut builder = S3ServiceBuilder::new(Objects(Arc::new(folder)));
         builder.set_auth(SimpleAuth::from_single(bucket.access_key, bucket.secret_key));
         builder.set_access(OnlyBucket(bucket.name));
         let listener = TcpListener::bind(addr).await.map_err(|error| match error.kind() {
@@ -96,7 +103,7 @@ impl S3Server {
     }
 }
 
-/// Refuses every bucket but one: the folder beside it is not a bucket, and s3s-fs would create one.
+/// Refuses every bucket but one: the broker's folder beside it is no bucket.
 struct OnlyBucket(&'static str);
 
 #[async_trait::async_trait]
@@ -114,3 +121,7 @@ impl S3Access for OnlyBucket {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "s3_server_tests.rs"]
+mod tests;

@@ -142,3 +142,20 @@ async fn kv_batches_go_through_the_log() {
     assert!(matches!(lost, KvOutcome::Precondition { index: 0, .. }));
     broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_queues_with_the_longest_names_are_kept() {
+    use queen_core::kv::{KvOpKind, KvResult};
+    use queen_core::sink::{RowKind, row_key};
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    // Over three times as long as a key of a client may be.
+    let key = row_key("default", &"\u{e9}".repeat(205), RowKind::Committed);
+    let op = |kind| KvOp { ns: queen_core::limits::SINK_NAMESPACE, kind, required: true };
+    let put = KvOpKind::Put { key: &key, value: "{}", ttl_seconds: None, expect: Some(0) };
+    assert!(matches!(host.kv(&[op(put)]).await, Ok(KvOutcome::Done(_))));
+    let found = host.kv(&[op(KvOpKind::Get { key: &key })]).await.unwrap();
+    let KvOutcome::Done(results) = found else { panic!("{found:?}") };
+    assert!(matches!(&results[..], [KvResult::Row(Some(row))] if &row.value[..] == b"{}"));
+    broker.shutdown().await;
+}

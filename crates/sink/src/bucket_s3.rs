@@ -315,6 +315,12 @@ fn s3_code(text: &str) -> Option<&str> {
     rest.split_once("</Code>").map(|(code, _)| code)
 }
 
+/// What S3 says of it, in its XML.
+fn s3_message(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("<Message>")?;
+    rest.split_once("</Message>").map(|(message, _)| message)
+}
+
 /// HTTP status in the library's text.
 fn status_in(text: &str) -> Option<u16> {
     let (_, rest) = text.split_once("non-2xx status code: ")?;
@@ -357,6 +363,13 @@ fn explain(err: &object_store::Error, bucket: &str, endpoint: &str) -> (ErrorKin
         (Some("AccessDenied"), _) | (_, Some(403)) => Some((
             ErrorKind::Forbidden,
             format!("access to bucket {bucket} is denied: the key needs PutObject and GetObject under the prefix"),
+        )),
+        (Some("KeyTooLongError"), _) => Some((
+            ErrorKind::Refused,
+            format!(
+                "the object's name is too long for {endpoint} ({}): the queue needs a shorter name, or the sink a shorter QUEEN_S3_PREFIX",
+                s3_message(&text).unwrap_or("KeyTooLongError")
+            ),
         )),
         (Some("InternalError" | "ServiceUnavailable" | "RequestTimeout"), _) => Some((
             ErrorKind::Unreachable,

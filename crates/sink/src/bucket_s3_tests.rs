@@ -74,6 +74,24 @@ async fn objects_are_written_read_and_looked_at() {
 }
 
 #[tokio::test]
+async fn a_key_too_long_is_refused_in_words() {
+    let server = server().await;
+    let bucket =
+        S3Bucket::new(&settings(&server.endpoint, "lake", "queen", "queen-secret-key")).unwrap();
+    let key = "k".repeat(1025);
+    let refusals = [
+        bucket.get(&key, 9).await.unwrap_err(),
+        bucket.put(&key, vec![Bytes::from_static(b"x")], META).await.unwrap_err(),
+        bucket.begin(&key, META).await.err().unwrap(),
+    ];
+    for refused in refusals {
+        assert_eq!(refused.kind, ErrorKind::Refused);
+        assert!(refused.text.contains("name is too long for http://"), "{refused}");
+        assert!(refused.text.contains("QUEEN_S3_PREFIX"), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn parts_make_one_object() {
     let server = server().await;
     let bucket =

@@ -15,6 +15,9 @@
 use queen_core::sink::escape;
 use queen_core::{Stamp, TenantId};
 
+/// Longest key of S3, bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
 
@@ -120,6 +123,13 @@ impl QueueKeys {
         }
         key.push_str(&format!("/w-{k:010}-{:016}-{:016}", t_start.0, t_end.0));
         key
+    }
+
+    /// Length in bytes of the longest key of the queue in the layout `merged`; the layout
+    /// `per-partition` adds the partition's part.
+    pub fn bytes_max(&self, align: Align, extension: &str) -> usize {
+        let window = self.window(align, 0, Stamp(0), Stamp(0)).len() + 1 + extension.len();
+        window.max(self.partitions(0).len()).max(self.hour(Stamp(0)).len())
     }
 
     /// Key of a window's manifest.

@@ -7,6 +7,7 @@
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
 use crate::host::{HostError, Place, QueueInfo, ScanFrom, TimelinePage};
+use crate::layout::{KEY_BYTES_MAX, QueueKeys};
 use crate::lease::{Claim, Lease, put_once, rows};
 use crate::plan::{CloseRule, Planner, weight};
 use crate::retry::pause;
@@ -231,6 +232,7 @@ impl Worker {
     async fn windows(&mut self, lease: &Lease) -> Result<(), Stop> {
         let context = self.context.clone();
         context.state(&self.queue, "restoring");
+        keys_fit(&context, &self.queue)?;
         let mut progress = Progress::load(&context, &self.queue).await?;
         context.pointer(&self.queue, progress.committed.0.as_ref());
         let start = self.start_row().await?;
@@ -416,6 +418,22 @@ impl Worker {
             _ => Err(Stop::Missing),
         }
     }
+}
+
+/// Nothing of a queue is written when its name makes keys that S3 does not take.
+fn keys_fit(context: &Context, queue: &str) -> Result<(), Stop> {
+    let settings = &context.settings;
+    let keys = QueueKeys::new(&settings.prefix, context.tenant, queue);
+    let bytes = keys.bytes_max(settings.align, settings.codec.extension());
+    if bytes <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Stop::failed(format!(
+        "the queue's name is too long for S3: it has {} bytes, which make object keys of {bytes}, and \
+         S3 takes {KEY_BYTES_MAX}; nothing is copied. Give the queue a shorter name (bytes other than \
+         A-Z a-z 0-9 . _ - count three times), or the sink a shorter QUEEN_S3_PREFIX",
+        queue.len()
+    )))
 }
 
 /// Where the next window begins: the end of the one before, and where its records are looked for.

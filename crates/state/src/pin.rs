@@ -12,6 +12,7 @@ use queen_core::limits::SINK_NAMESPACE;
 use queen_core::row::kv::{self as kv_row, KvValue};
 use queen_core::row::pin::{self as row, PinValue};
 use queen_core::row::{QueueRow, Row, key};
+use queen_core::sink::{RowKind, row_key};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp, TenantId};
 use serde::Deserialize;
@@ -81,24 +82,11 @@ pub(crate) fn confirmed<S: Tables>(
     stamp: Stamp,
     tables: &S,
 ) -> Result<Option<Stamp>, StorageError> {
-    let document = format!("s3:{sink}:{}:committed", encoded(queue));
+    let document = row_key(sink, queue, RowKind::Committed);
     let key = kv_row::key(tenant, SINK_NAMESPACE, &document);
     let row = tables.get(Table::Kv, &key)?.map(|bytes| KvValue::decode(&bytes)).transpose()?;
     let live = row.filter(|row| row.expires > stamp);
     Ok(live.as_ref().and_then(read::<Confirmed>).map(|committed| Stamp(committed.t_end)))
-}
-
-/// A queue's name as the sink's keys spell it: every byte but `A-Z a-z 0-9 . _ -` as `%XX`.
-fn encoded(queue: &str) -> String {
-    let mut out = String::with_capacity(queue.len());
-    for byte in queue.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }
 
 /// Splits `s3:<sink>:<queue>:<word>`, word `intent` or `committed`, into sink, all before the word, word.

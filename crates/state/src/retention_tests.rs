@@ -119,17 +119,24 @@ fn what_a_pin_holds_stays_until_the_pin_goes() {
 
 #[test]
 fn retention_waits_for_the_sink_it_is_told_to_but_not_for_ever() {
+    for (name, key) in [("q/ä", "s3:lake:q%2F%C3%A4:committed"), ("..", "s3:lake:%2E%2E:committed")]
+    {
+        held_until(name, key);
+    }
+}
+
+fn held_until(name: &str, key: &str) {
     let mut world = World::new();
-    world.configure("q/ä", |options| {
+    world.configure(name, |options| {
         options.retention_enabled = true;
         options.retention_seconds = 10;
         options.retention_sink_hold = "lake".into();
         options.retention_sink_hold_max_seconds = 1000;
     });
-    let p = world.push("q/ä", "p", 1).partition;
+    let p = world.push(name, "p", 1).partition;
     world.sleep(100);
-    let last = world.push("q/ä", "p", 1);
-    let queue = world.queue_id("q/ä");
+    let last = world.push(name, "p", 1);
+    let queue = world.queue_id(name);
     let start = |world: &World| {
         crate::step::partition_with_id(&world.store, p).unwrap().unwrap().row.log_start.0
     };
@@ -139,12 +146,7 @@ fn retention_waits_for_the_sink_it_is_told_to_but_not_for_ever() {
     let value = format!(r#"{{"k":1,"tEnd":{}}}"#, last.stamp.0 + 1);
     let op = queen_core::kv::KvOp {
         ns: "queen-s3",
-        kind: queen_core::kv::KvOpKind::Put {
-            key: "s3:lake:q%2F%C3%A4:committed",
-            value: &value,
-            ttl_seconds: None,
-            expect: None,
-        },
+        kind: queen_core::kv::KvOpKind::Put { key, value: &value, ttl_seconds: None, expect: None },
         required: false,
     };
     world.apply(&Command::Kv(KvBatch { tenant: TENANT, ops: vec![op] }));

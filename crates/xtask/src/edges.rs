@@ -54,7 +54,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("object_store", &["queen-sink", "queen-sim"], "the bucket is behind the sink's Bucket trait"),
     ("axum", &["queen-http"], "routes are http's"),
     ("s3s", &["queen", "queen-sim"], "the S3 server of `queen dev` and of tests"),
-    ("s3s-fs", &["queen", "queen-sim"], "the S3 server of `queen dev` and of tests"),
+    ("s3s-fs", &["queen-sim"], "the S3 server of tests"),
 ];
 
 /// Layers that are pure: no runtime, no clock, no log, no randomness.

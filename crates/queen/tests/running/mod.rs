@@ -129,10 +129,26 @@ pub fn run(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> (bool, S
 
 /// Body of a GET.
 pub fn get(port: u16, path: &str) -> String {
+    ask(port, &format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"))
+}
+
+/// Body of the answer to a POST of JSON.
+pub fn post(port: u16, path: &str, json: &str) -> String {
+    let length = json.len();
+    ask(
+        port,
+        &format!(
+            "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{json}"
+        ),
+    )
+}
+
+fn ask(port: u16, request: &str) -> String {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
