@@ -5,6 +5,7 @@
 use crate::answer::Refusal;
 use crate::query::Query;
 use crate::server::Face;
+use crate::unread::Unread;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -23,7 +24,7 @@ pub(crate) struct Call {
     pub(crate) parts: Parts,
     /// Decoded path pieces at the `:name` and `*name` places of the route, in order.
     pub(crate) params: Vec<String>,
-    pub(crate) body: Option<Incoming>,
+    pub(crate) unread: Unread,
     /// What a large body takes of the memory for such, until the request ends.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
@@ -54,8 +55,16 @@ impl Call {
 
     /// The whole body; empty when there is none. Over the limit is refused with 413.
     pub(crate) async fn body(&mut self) -> Result<Bytes, Refusal> {
+        let Some(mut body) = self.unread.take() else { return Ok(Bytes::new()) };
+        let read = self.read(&mut body).await;
+        if read.is_err() {
+            self.unread.put_back(body);
+        }
+        read
+    }
+
+    async fn read(&mut self, body: &mut Incoming) -> Result<Bytes, Refusal> {
         let limit = self.face.options.body_bytes_max;
-        let Some(mut body) = self.body.take() else { return Ok(Bytes::new()) };
         let announced = self
             .parts
             .headers

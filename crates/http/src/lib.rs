@@ -30,5 +30,6 @@ mod routes;
 mod server;
 mod status;
 mod text;
+mod unread;
 
 pub use server::{Extra, Server, ServerOptions};

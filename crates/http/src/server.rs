@@ -6,8 +6,10 @@
 use crate::answer::{Answer, Whole};
 use crate::call::Call;
 use crate::routes;
-use hyper::body::{Body, Incoming};
-use hyper::{Method, Request, Response};
+use crate::unread::Unread;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
+use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -153,15 +155,18 @@ fn connection(stream: TcpStream, face: &Arc<Face>, graceful: &GracefulShutdown) 
 
 async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
     let (parts, body) = request.into_parts();
-    let head = parts.method == Method::HEAD;
+    let (head, version) = (parts.method == Method::HEAD, parts.version);
+    let (unread, expects) = (Unread::new(body), parts.headers.contains_key(EXPECT));
     let result = match routes::find(&parts.method, parts.uri.path()) {
         Ok((handler, params)) => {
-            let body = (!body.is_end_stream()).then_some(body);
-            handler(Call { face, parts, params, body, room: None }).await
+            handler(Call { face, parts, params, unread: unread.clone(), room: None }).await
         }
         Err(refusal) => Err(refusal),
     };
     let mut answer: Answer = result.unwrap_or_else(|refusal| refusal.into_answer());
+    if !unread.discard(expects).await && version < Version::HTTP_2 {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if head {
         *answer.body_mut() = Whole::default();
     }

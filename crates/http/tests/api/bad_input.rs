@@ -46,12 +46,28 @@ async fn a_payload_of_sixteen_mebibytes_and_one_nested_deep_are_kept() {
 async fn a_body_over_the_limit_is_413_in_plain_text_before_it_is_read() {
     let node = Node::start().await;
     let mut stream = node.connect().await;
-    let head = b"POST /api/v1/push HTTP/1.1\r\nhost: test\r\ncontent-length: 67108865\r\n\r\n";
+    let head = b"POST /api/v1/push HTTP/1.1\r\nhost: test\r\ncontent-length: 134217729\r\n\r\n";
     tokio::io::AsyncWriteExt::write_all(&mut stream, head).await.unwrap();
     let reply = receive(&mut stream).await;
     assert_eq!(reply.status, 413);
     assert!(reply.head.contains("content-type: text/plain"));
     assert!(reply.text().contains("67108864"));
+    assert!(reply.head.contains("connection: close"), "{}", reply.head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_a_refused_body_to_its_end_goes_on_with_its_connection() {
+    let node = Node::start().await;
+    let mut stream = node.connect().await;
+    let body = vec![b' '; (64 << 20) + 1];
+    for (path, status) in [("/api/v1/push", 413), ("/api/v1/nothing", 404)] {
+        send(&mut stream, "POST", path, &body).await;
+        let reply = receive(&mut stream).await;
+        assert_eq!(reply.status, status);
+        assert!(!reply.head.contains("connection: close"), "{}", reply.head);
+    }
+    send(&mut stream, "POST", "/api/v1/push", br#"{"items":[{"queue":"q","payload":1}]}"#).await;
+    assert_eq!(receive(&mut stream).await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
