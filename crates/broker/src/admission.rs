@@ -65,7 +65,8 @@ impl Admission {
         }
         if class == Class::Write && self.storage_full() {
             counters.refused_full.add(1);
-            let text = "the data disk is above its high mark: free space or consume and delete";
+            let text = "the data disk is full or above its high mark (QUEEN_RAFT_DISK_HIGH_PCT): free space, \
+                        or consume and delete";
             return Err(Error::new(Code::StorageFull, text));
         }
         let (of, max) = match class {

@@ -74,6 +74,9 @@ fn environment(args: &DevArgs, s3: SocketAddr, mut environment: Environment) -> 
     environment.set("QUEEN_S3_ACCESS_KEY", BUCKET.access_key);
     environment.set("QUEEN_S3_SECRET_KEY", BUCKET.secret_key);
     environment.set("QUEEN_S3_MAX_WINDOW_MS", args.window_ms.to_string());
+    // A person's own disk is often rather full; the demo needs little of it.
+    environment.set_default("QUEEN_RAFT_DISK_HIGH_PCT", "98");
+    environment.set_default("QUEEN_RAFT_DISK_LOW_PCT", "97");
     environment.set_default("QUEEN_S3_QUEUES", "*");
     environment.set_default("QUEEN_S3_START", "earliest");
     environment

@@ -33,6 +33,8 @@ impl Running {
         }
         let mut child = command
             .args(args)
+            // How full the disk is that tests run on says nothing about the broker.
+            .envs(["QUEEN_RAFT_DISK_HIGH_PCT", "QUEEN_RAFT_DISK_LOW_PCT"].map(|name| (name, "100")))
             .envs(variables.iter().copied())
             .current_dir(folder)
             .stdin(Stdio::null())

@@ -33,6 +33,9 @@ impl Setup {
             ("QUEEN_BIND_ADDR", "127.0.0.1".to_owned()),
             ("PORT", port.to_string()),
             ("HOSTNAME", "sim".to_owned()),
+            // How full the disk is that tests run on says nothing about the broker.
+            ("QUEEN_RAFT_DISK_HIGH_PCT", "100".to_owned()),
+            ("QUEEN_RAFT_DISK_LOW_PCT", "100".to_owned()),
         ];
         let variables = pairs.map(|(name, value)| (name.to_owned(), value)).into();
         Setup { dir: dir.to_owned(), port, arguments: vec!["serve".to_owned()], variables }

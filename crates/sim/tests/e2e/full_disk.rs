@@ -117,7 +117,8 @@ async fn all_there(broker: &Broker, answered: u64) {
 #[tokio::test]
 async fn a_disk_over_its_high_mark_answers_507_and_recovers_by_itself() {
     let disk = SmallDisk::mount(400);
-    let setup = Setup::new(&disk.path().join("data"));
+    let setup = Setup::new(&disk.path().join("data"))
+        .with([("QUEEN_RAFT_DISK_HIGH_PCT", "85"), ("QUEEN_RAFT_DISK_LOW_PCT", "80")]);
     let broker = setup.start().await.unwrap();
     broker.client().push(&[item(0, 1000)]).await.unwrap();
     let ballast = disk.fill(40 << 20);
@@ -135,8 +136,7 @@ async fn a_disk_over_its_high_mark_answers_507_and_recovers_by_itself() {
 #[tokio::test]
 async fn a_disk_without_a_byte_left_answers_507_and_loses_nothing() {
     let disk = SmallDisk::mount(400);
-    let setup = Setup::new(&disk.path().join("data"))
-        .with([("QUEEN_RAFT_DISK_HIGH_PCT", "100"), ("QUEEN_RAFT_DISK_LOW_PCT", "100")]);
+    let setup = Setup::new(&disk.path().join("data"));
     let mut broker = setup.start().await.unwrap();
     broker.client().push(&[item(0, 1000)]).await.unwrap();
     let ballast = disk.fill(1 << 20);
