@@ -22,11 +22,10 @@ fn a_failed_sync_is_final() {
     wal.close();
 }
 
-#[test]
-fn a_full_disk_is_told_and_writing_goes_on_when_space_returns() {
-    let dir = tempfile::tempdir().unwrap();
+/// A log with one answered entry and a group of 29 that its disk has no space for.
+fn waiting_for_space(dir: &Path) -> (Arc<FaultDisk>, Wal, mpsc::Receiver<io::Result<()>>) {
     let disk = Arc::new(FaultDisk::default());
-    let wal = Wal::open(dir.path(), &small(), disk.clone()).unwrap();
+    let wal = Wal::open(dir, &small(), disk.clone()).unwrap();
     append(&wal, vec![entry(1, 0, 10)]).unwrap();
     disk.set_full(true);
     let (done, told) = mpsc::channel();
@@ -34,6 +33,13 @@ fn a_full_disk_is_told_and_writing_goes_on_when_space_returns() {
     wal.append(group, Box::new(move |result| done.send(result).unwrap())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(wal.full().wait_for(|full| *full)).unwrap();
+    (disk, wal, told)
+}
+
+#[test]
+fn a_full_disk_is_told_and_writing_goes_on_when_space_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, wal, told) = waiting_for_space(dir.path());
     assert!(told.try_recv().is_err(), "answered without space");
     disk.set_full(false);
     told.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
@@ -45,15 +51,7 @@ fn a_full_disk_is_told_and_writing_goes_on_when_space_returns() {
 #[test]
 fn a_log_that_waits_for_space_can_be_closed_and_loses_nothing_answered() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FaultDisk::default());
-    let wal = Wal::open(dir.path(), &small(), disk.clone()).unwrap();
-    append(&wal, vec![entry(1, 0, 10)]).unwrap();
-    disk.set_full(true);
-    let (done, told) = mpsc::channel();
-    let group: Vec<_> = (1..30).map(|index| entry(1, index, 900)).collect();
-    wal.append(group, Box::new(move |result| done.send(result).unwrap())).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(wal.full().wait_for(|full| *full)).unwrap();
+    let (_disk, wal, told) = waiting_for_space(dir.path());
     wal.close();
     assert!(told.recv().unwrap().is_err());
     let wal = open(dir.path());
