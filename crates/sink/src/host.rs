@@ -91,6 +91,20 @@ pub enum HostError {
     Broken(String),
 }
 
+/// Runs a call that may block or take long where it holds up nothing else.
+pub(crate) async fn blocking<T: Send + 'static>(
+    host: &dyn Host,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if !host.threaded() {
+        return call();
+    }
+    match tokio::task::spawn_blocking(call).await {
+        Ok(result) => result,
+        Err(err) => std::panic::resume_unwind(err.into_panic()),
+    }
+}
+
 /// The broker, as the sink sees it. All calls concern the sink's tenant.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
@@ -154,4 +168,20 @@ pub trait Host: Send + Sync + 'static {
 
     /// Opens the envelope of an encrypted payload; `None` when this node has no key that opens it.
     fn decrypt(&self, queue: QueueId, envelope: &[u8]) -> Option<Vec<u8>>;
+
+    /// 64 random bits, for pauses and for the names of claims. A simulation draws them by its seed.
+    fn random(&self) -> u64 {
+        let mut bits = [0u8; 8];
+        match aws_lc_rs::rand::fill(&mut bits) {
+            Ok(()) => u64::from_le_bytes(bits),
+            // Claims are only ever compared with those of other processes.
+            Err(_) => u64::MAX - u64::from(std::process::id()),
+        }
+    }
+
+    /// Whether what blocks or takes long runs on threads made for it. A simulation says no: its
+    /// one thread decides the order of everything.
+    fn threaded(&self) -> bool {
+        true
+    }
 }

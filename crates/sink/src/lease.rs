@@ -56,7 +56,7 @@ pub async fn kv(host: &dyn Host, ops: &[KvOp<'_>]) -> Result<KvOutcome, HostErro
         match host.kv(ops).await {
             Err(HostError::Retry(_)) => {
                 attempt += 1;
-                tokio::time::sleep(pause(attempt.min(6))).await;
+                tokio::time::sleep(pause(host.random(), attempt.min(6))).await;
             }
             result => return result,
         }
@@ -76,7 +76,7 @@ pub async fn rows(host: &dyn Host, keys: &[&str]) -> Vec<Option<KvRow>> {
             return results.into_iter().map(row).collect();
         }
         attempt += 1;
-        tokio::time::sleep(pause(attempt)).await;
+        tokio::time::sleep(pause(host.random(), attempt)).await;
     }
 }
 
@@ -91,7 +91,7 @@ pub async fn put_once(host: &dyn Host, key: &str, value: &str) -> KvRow {
         let _ = kv(host, &[op(put, false)]).await;
         attempt += 1;
         if attempt > 1 {
-            tokio::time::sleep(pause(attempt)).await;
+            tokio::time::sleep(pause(host.random(), attempt)).await;
         }
     }
 }
@@ -102,20 +102,15 @@ pub fn op(kind: KvOpKind<'_>, required: bool) -> KvOp<'_> {
 }
 
 /// 16 hex digits that no other claim has.
-pub fn incarnation() -> String {
-    let mut random = [0u8; 8];
-    if aws_lc_rs::rand::fill(&mut random).is_err() {
-        // Only ever compared with rows of other processes.
-        random = (u64::from(std::process::id()) << 32).to_be_bytes();
-    }
-    crate::encode::object::hex(&random)
+pub fn incarnation(host: &dyn Host) -> String {
+    format!("{:016x}", host.random())
 }
 
 impl Lease {
     /// Tries once to claim the row `key`. A row of the same instance is taken over at once: its
     /// process is gone.
     pub async fn claim(host: &Arc<dyn Host>, key: &str, instance: &str, ttl: Duration) -> Claim {
-        let incarnation = incarnation();
+        let incarnation = incarnation(&**host);
         let since = host.now().0;
         let row =
             LeaseRow { instance: instance.to_owned(), incarnation: incarnation.clone(), since };
@@ -146,7 +141,7 @@ impl Lease {
             let put = KvOpKind::Put { key, value: &document, ttl_seconds, expect: Some(version) };
             // Whatever is answered, the next look tells who holds it.
             if kv(&**host, &[op(put, false)]).await.is_err() {
-                tokio::time::sleep(pause(3)).await;
+                tokio::time::sleep(pause(host.random(), 3)).await;
             }
         }
     }
@@ -162,6 +157,7 @@ impl Lease {
         let mut lost = self.lost.subscribe();
         loop {
             tokio::select! {
+                biased;
                 _ = lost.wait_for(|lost| *lost) => return,
                 () = tokio::time::sleep(self.ttl / 3) => {}
             }
@@ -211,7 +207,7 @@ impl Lease {
                 }
                 Err(_) => {
                     attempt += 1;
-                    tokio::time::sleep(pause(attempt)).await;
+                    tokio::time::sleep(pause(self.host.random(), attempt)).await;
                 }
             }
             let found = rows(&*self.host, &[&self.key, key]).await;

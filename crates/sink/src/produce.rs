@@ -23,6 +23,7 @@ use queen_core::run::RunHeader;
 use queen_core::sink::{ObjectEntry, PartitionRange};
 use std::io;
 use std::ops::Range;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 /// What is to be encoded, and how: all of it from the intent.
@@ -87,7 +88,16 @@ struct Sent(mpsc::Sender<Produced>);
 
 impl Pieces for Sent {
     fn piece(&mut self, piece: Bytes) -> io::Result<()> {
-        self.0.blocking_send(Produced::Piece(piece)).map_err(|_| given_up())
+        send(&self.0, Produced::Piece(piece))
+    }
+}
+
+/// Waits for room only if there is none: a simulation has room for everything, and must not wait.
+fn send(to: &mpsc::Sender<Produced>, next: Produced) -> io::Result<()> {
+    match to.try_send(next) {
+        Ok(()) => Ok(()),
+        Err(TrySendError::Full(next)) => to.blocking_send(next).map_err(|_| given_up()),
+        Err(TrySendError::Closed(_)) => Err(given_up()),
     }
 }
 
@@ -125,10 +135,10 @@ fn object(
     let entry = entry(job, &part, &finished);
     summary.add(part);
     if kept.pieces.is_some() {
-        return to.blocking_send(Produced::Whole { entry, kept }).map_err(|_| given_up().into());
+        return Ok(send(to, Produced::Whole { entry, kept })?);
     }
     let (wanted, answer) = oneshot::channel();
-    to.blocking_send(Produced::Large { entry, wanted }).map_err(|_| given_up())?;
+    send(to, Produced::Large { entry, wanted })?;
     if !answer.blocking_recv().map_err(|_| given_up())? {
         return Ok(());
     }

@@ -15,21 +15,19 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// The pause before try number `attempt` (from 1): anything up to 100 ms doubled each time, at most
-/// 30 s, so that many waiters do not come back together.
-pub fn pause(attempt: u32) -> Duration {
+/// 30 s, so that many waiters do not come back together. `random` decides.
+pub fn pause(random: u64, attempt: u32) -> Duration {
     let most = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(20)).min(LONGEST);
-    let mut random = [0u8; 4];
-    // Without randomness the longest pause is as good.
-    let share = match aws_lc_rs::rand::fill(&mut random) {
-        Ok(()) => f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX),
-        Err(_) => 1.0,
-    };
+    let share = (random >> 32) as f64 / f64::from(u32::MAX);
     most.mul_f64(share).max(Duration::from_millis(5))
 }
 
+/// Where the limiter's pauses get their randomness.
+pub type Random = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// The one limiter of a bucket, shared by all queues.
-#[derive(Debug)]
 pub struct Limiter {
+    random: Random,
     not_before: Mutex<Option<Instant>>,
     status: Arc<Mutex<BucketStatus>>,
     metrics: Arc<Metrics>,
@@ -37,8 +35,8 @@ pub struct Limiter {
 
 impl Limiter {
     /// For one bucket.
-    pub fn new(status: Arc<Mutex<BucketStatus>>, metrics: Arc<Metrics>) -> Limiter {
-        Limiter { not_before: Mutex::new(None), status, metrics }
+    pub fn new(random: Random, status: Arc<Mutex<BucketStatus>>, metrics: Arc<Metrics>) -> Limiter {
+        Limiter { random, not_before: Mutex::new(None), status, metrics }
     }
 
     /// Calls until it succeeds, or fails with an error that no pause mends. `told` is called with
@@ -73,7 +71,7 @@ impl Limiter {
                 let mut not_before = self.not_before.lock();
                 *not_before = Some(not_before.map_or(until, |other| other.max(until)));
             }
-            tokio::time::sleep(pause(attempt)).await;
+            tokio::time::sleep(pause((self.random)(), attempt)).await;
         }
     }
 
@@ -98,9 +96,13 @@ mod tests {
         BucketError { kind, text: "no".into(), retry_after }
     }
 
+    fn limiter() -> Limiter {
+        Limiter::new(Box::new(|| u64::MAX / 3), Arc::default(), Arc::default())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn transient_errors_are_tried_until_it_works() {
-        let limiter = Limiter::new(Arc::default(), Arc::default());
+        let limiter = limiter();
         let mut left = 40;
         let mut told = 0;
         let result = limiter.call(
@@ -126,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_after_holds_for_every_caller() {
-        let limiter = Limiter::new(Arc::default(), Arc::default());
+        let limiter = limiter();
         let begun = Instant::now();
         let mut first = true;
         let slow = limiter.call(
@@ -148,7 +150,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_thirty_seconds() {
-        assert!((1..60).all(|attempt| pause(attempt) <= LONGEST));
-        assert!(pause(1) <= FIRST);
+        assert!((1..60).all(|attempt| pause(u64::MAX, attempt) <= LONGEST));
+        assert_eq!((pause(u64::MAX, 1), pause(u64::MAX, 60)), (FIRST, LONGEST));
+        assert_eq!(pause(0, 60), Duration::from_millis(5));
     }
 }

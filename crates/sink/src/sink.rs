@@ -120,7 +120,11 @@ impl Shared {
             ..BucketStatus::default()
         }));
         let context = Context {
-            limiter: Limiter::new(bucket_status.clone(), metrics.clone()),
+            limiter: {
+                let host = host.clone();
+                let random = Box::new(move || host.random());
+                Limiter::new(random, bucket_status.clone(), metrics.clone())
+            },
             budget: Budget::new(settings.memory_bytes),
             threads: Arc::new(Semaphore::new(settings.threads)),
             board: Board::default(),
@@ -143,13 +147,15 @@ impl Shared {
     async fn run(&self) {
         let mut wish = self.wish.subscribe();
         let on = tokio::select! {
-            on = self.turned_on() => on,
-            _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
-        };
+        biased;
+                   on = self.turned_on() => on,
+                   _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
+               };
         tokio::select! {
-            () = self.workers(on) => {}
-            () = self.spread.keep(&self.context) => {}
-        }
+        biased;
+                   () = self.workers(on) => {}
+                   () = self.spread.keep(&self.context) => {}
+               }
         self.spread.leave(&self.context).await;
     }
 
@@ -161,7 +167,7 @@ impl Shared {
                 Ok(stamp) => break stamp,
                 Err(_) => attempt += 1,
             }
-            tokio::time::sleep(pause(attempt)).await;
+            tokio::time::sleep(pause(context.host.random(), attempt)).await;
         };
         let row = SinkOn { stamp: boot.0 }.to_json();
         let row = put_once(&*context.host, &on_key(&context.settings.sink), &row).await;
@@ -183,15 +189,16 @@ impl Shared {
             let there = known.iter().filter(|name| self.context.host.queue(name).is_some());
             self.spread.queues(there.count());
             tokio::select! {
-                now = self.context.host.queues_changed(seen) => seen = now,
-                _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
-                Some(Ok(ended)) = workers.join_next() => {
-                    known.remove(&ended);
-                    if *self.wish.borrow() == Wish::Run {
-                        self.context.board.remove(&ended);
-                    }
-                }
-            }
+            biased;
+                           now = self.context.host.queues_changed(seen) => seen = now,
+                           _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                           Some(Ok(ended)) = workers.join_next() => {
+                               known.remove(&ended);
+                               if *self.wish.borrow() == Wish::Run {
+                                   self.context.board.remove(&ended);
+                               }
+                           }
+                       }
         }
         while workers.join_next().await.is_some() {}
     }
@@ -214,9 +221,10 @@ impl Shared {
                 context.state(&queue, "failed");
                 context.error(&queue, "a bug stopped the work on this queue; see the log");
                 tokio::select! {
-                    _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
-                    () = tokio::time::sleep(Duration::from_secs(60)) => {}
-                }
+                biased;
+                                   _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                                   () = tokio::time::sleep(Duration::from_secs(60)) => {}
+                               }
             }
             queue
         }

@@ -93,7 +93,7 @@ impl Spread {
         let settings = &context.settings;
         let key = node_key(&settings.sink, &settings.instance);
         let prefix = node_prefix(&settings.sink);
-        let incarnation = incarnation();
+        let incarnation = incarnation(&*context.host);
         loop {
             let unreachable = {
                 let bucket = context.bucket_status.lock();

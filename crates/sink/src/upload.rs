@@ -5,6 +5,7 @@
 //! Leaves to others: encoding (`produce`), pauses between tries (`retry`), the manifest (`commit`).
 
 use crate::bucket::{Bucket, BucketError, ObjectMeta, Parts};
+use crate::host::blocking;
 use crate::produce::{Job, Produced, Summary, produce};
 use crate::read::ReadError;
 use crate::retry::Limiter;
@@ -53,19 +54,22 @@ pub struct Uploader<'a> {
 impl Uploader<'_> {
     /// Encodes the window and brings all its objects into the bucket; gives them in order of keys.
     pub async fn window(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
-        let (to, mut produced) = mpsc::channel(1);
+        let host = job.source.host.clone();
+        // On one thread nothing is taken before everything is made.
+        let room = if host.threaded() { 1 } else { Semaphore::MAX_PERMITS };
+        let (to, mut produced) = mpsc::channel(room);
         let permit = self.threads.clone().acquire_owned().await;
-        let encoding = tokio::task::spawn_blocking(move || {
+        let encoding = blocking(&*host, move || {
             let _permit = permit;
             produce(&job, &to)
         });
-        let sent = self.objects(&mut produced).await;
-        // With an error the channel closes, and the encoder ends at its next object or piece.
-        drop(produced);
-        let summary = match encoding.await {
-            Ok(summary) => summary,
-            Err(err) => std::panic::resume_unwind(err.into_panic()),
+        let sending = async move {
+            let sent = self.objects(&mut produced).await;
+            // With an error the channel closes, and the encoder ends at its next object or piece.
+            drop(produced);
+            sent
         };
+        let (summary, sent) = futures::join!(encoding, sending);
         let objects = sent?;
         Ok((objects, summary?))
     }
@@ -81,6 +85,7 @@ impl Uploader<'_> {
                 sending.next().await.transpose()?;
             }
             let next = tokio::select! {
+                biased;
                 done = sending.next(), if !sending.is_empty() => {
                     done.transpose()?;
                     continue;

@@ -6,7 +6,7 @@
 
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
-use crate::host::{HostError, Place, QueueInfo, ScanFrom, TimelinePage};
+use crate::host::{Place, QueueInfo, ScanFrom, TimelinePage, blocking};
 use crate::layout::{KEY_BYTES_MAX, QueueKeys};
 use crate::lease::{Claim, Lease, put_once, rows};
 use crate::plan::{CloseRule, Planner, weight};
@@ -98,9 +98,10 @@ impl Worker {
     /// Waits for a time, or until the wish changes.
     async fn rest(&mut self, time: Duration) {
         tokio::select! {
-            _ = self.wish.wait_for(|wish| *wish != Wish::Run) => {}
-            () = tokio::time::sleep(time) => {}
-        }
+        biased;
+                   _ = self.wish.wait_for(|wish| *wish != Wish::Run) => {}
+                   () = tokio::time::sleep(time) => {}
+               }
     }
 
     async fn other(&mut self, instance: String, until: Option<Stamp>) {
@@ -115,7 +116,7 @@ impl Worker {
         let left = Duration::from_micros(left).min(context.settings.lease);
         // A released lease is seen well before it would have expired.
         let look = left.min(context.settings.lease / 6).max(Duration::from_millis(200));
-        self.rest(look + pause(1)).await;
+        self.rest(look + pause(context.host.random(), 1)).await;
     }
 
     /// Works under a lease until it has to stop; the lease is given back.
@@ -132,10 +133,11 @@ impl Worker {
         let leave = self.leaves();
         tokio::pin!(leave);
         let stop = tokio::select! {
-            stop = self.run_or_wait(lease) => stop,
-            () = lease.keep() => Stop::Fenced,
-            () = &mut leave => Stop::Drained,
-        };
+        biased;
+                   stop = self.run_or_wait(lease) => stop,
+                   () = lease.keep() => Stop::Fenced,
+                   () = &mut leave => Stop::Drained,
+               };
         if stop != Stop::Fenced {
             lease.release().await;
         }
@@ -151,9 +153,10 @@ impl Worker {
             let _ = wish.wait_for(|wish| *wish != Wish::Run).await.map(drop);
             while *wish.borrow() != Wish::Leave && bucket.lock().reachable != Some(false) {
                 tokio::select! {
-                    _ = wish.changed() => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
-                }
+                biased;
+                                   _ = wish.changed() => {}
+                                   () = tokio::time::sleep(LOOK_EVERY) => {}
+                               }
             }
         }
     }
@@ -196,13 +199,13 @@ impl Worker {
                 context.metrics.preconditions_lost.fetch_add(1, Ordering::Relaxed);
                 context.state(&self.queue, "fenced");
                 warn!(queue = self.queue, "lease lost");
-                self.rest(pause(3)).await;
+                self.rest(pause(context.host.random(), 3)).await;
             }
             Stop::Missing => {
                 context.state(&self.queue, "missing");
                 self.until_there().await;
                 // A queue that comes and goes must not keep this loop spinning.
-                self.rest(pause(1)).await;
+                self.rest(pause(context.host.random(), 1)).await;
             }
             refusal => {
                 let (state, text) = refusal.shown();
@@ -216,9 +219,10 @@ impl Worker {
         let mut seen = 0;
         while self.context.host.queue(&self.queue).is_none() {
             tokio::select! {
-                now = self.context.host.queues_changed(seen) => seen = now,
-                _ = self.wish.wait_for(|wish| *wish != Wish::Run) => return,
-            }
+            biased;
+                           now = self.context.host.queues_changed(seen) => seen = now,
+                           _ = self.wish.wait_for(|wish| *wish != Wish::Run) => return,
+                       }
         }
     }
 
@@ -289,7 +293,7 @@ impl Worker {
         let Some(queue) = self.context.host.queue(&self.queue) else { return Ok(()) };
         let (_, from) = position(progress, start, &queue);
         let host = self.context.host.clone();
-        let page = blocking(move || host.timeline(queue.id, from, 1)).await?;
+        let page = blocking(&*self.context.host, move || host.timeline(queue.id, from, 1)).await?;
         let oldest = page.runs.first().map(|run| run.header.stamp);
         self.context.board.update(&self.queue, |line| line.oldest = oldest);
         Ok(())
@@ -358,7 +362,8 @@ impl Worker {
 
     async fn page(&self, queue: QueueId, from: ScanFrom) -> Result<TimelinePage, Stop> {
         let host = self.context.host.clone();
-        let page = blocking(move || host.timeline(queue, from, PAGE_RUNS)).await?;
+        let page =
+            blocking(&*self.context.host, move || host.timeline(queue, from, PAGE_RUNS)).await?;
         Ok(page)
     }
 
@@ -399,19 +404,20 @@ impl Worker {
         let mut wish = self.wish.clone();
         let drained = async { wish.wait_for(|wish| *wish != Wish::Run).await.map(drop) };
         let due_now = tokio::select! {
-            _ = drained => return Err(Stop::Drained),
-            () = self.spread.above_share() => {
-                self.context.metrics.given_back.fetch_add(1, Ordering::Relaxed);
-                return Err(Stop::GivenBack);
-            }
-            () = ended => return Err(Stop::Missing),
-            () = news => false,
-            () = clock => true,
-        };
+        biased;
+                   _ = drained => return Err(Stop::Drained),
+                   () = self.spread.above_share() => {
+                       self.context.metrics.given_back.fetch_add(1, Ordering::Relaxed);
+                       return Err(Stop::GivenBack);
+                   }
+                   () = ended => return Err(Stop::Missing),
+                   () = news => false,
+                   () = clock => true,
+               };
         // Nothing is written, so the log clock stands still: a tick moves it on.
         let late = due.is_some_and(|due| host.applied() < due);
         if due_now && late && host.tick().await.is_err() {
-            tokio::time::sleep(pause(3)).await;
+            tokio::time::sleep(pause(host.random(), 3)).await;
         }
         match host.queue(&self.queue) {
             Some(now) if now.id == queue.id => Ok(()),
@@ -453,15 +459,6 @@ fn position(progress: &Progress, start: &Start, queue: &QueueInfo) -> (Option<St
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    call: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, HostError> {
-    match tokio::task::spawn_blocking(call).await {
-        Ok(result) => result,
-        Err(err) => std::panic::resume_unwind(err.into_panic()),
-    }
-}
-
 /// Lengths of the names of the partitions seen while a window fills.
 #[derive(Default)]
 struct NameLengths(HashMap<PartitionId, usize>);
@@ -483,7 +480,8 @@ impl NameLengths {
         if !unknown.is_empty() {
             let host = context.host.clone();
             let asked = unknown.clone();
-            let names = blocking(move || host.partition_names(queue, &asked)).await?;
+            let names = blocking(&*context.host, move || host.partition_names(queue, &asked));
+            let names = names.await?;
             self.0.extend(unknown.into_iter().zip(names.iter().map(|name| name.len())));
         }
         let length = |id| self.0.get(&id).copied().unwrap_or_default();
