@@ -26,6 +26,7 @@ mod read;
 mod retry;
 pub mod settings;
 mod sink;
+mod sink_loop;
 mod spread;
 pub mod status;
 #[cfg(test)]
@@ -35,3 +36,5 @@ mod window;
 mod worker;
 
 pub use sink::Sink;
+pub use sink_loop::SinkLoop;
+pub use worker::Wish;

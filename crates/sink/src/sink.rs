@@ -1,43 +1,24 @@
-//! Starting and stopping the sink, and the list of queues it copies.
+//! Starting and stopping the sink.
 //!
-//! Owns: the sink's runtime and threads, one worker per queue, the drain, `/status` and metrics.
-//! Leaves to others: what a worker does (`worker`).
+//! Owns: the sink's runtime and threads.
+//! Leaves to others: what runs on them (`sink_loop`).
 
 use crate::bucket::Bucket;
-use crate::context::Context;
 use crate::host::Host;
-use crate::lease::put_once;
-use crate::memory::Budget;
-use crate::metrics::Metrics;
-use crate::retry::{Limiter, pause};
-use crate::settings::{Queues, Settings};
-use crate::spread::{Spread, share};
-use crate::status::{Board, BucketStatus};
-use crate::worker::{TurnedOn, Wish, Worker};
-use futures::FutureExt as _;
-use parking_lot::Mutex;
-use queen_core::sink::{SinkOn, on_key};
-use queen_core::{Stamp, TenantId};
-use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
+use crate::settings::Settings;
+use crate::sink_loop::SinkLoop;
+use crate::worker::Wish;
+use queen_core::TenantId;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use std::time::Duration;
+use tokio::sync::watch;
+use tracing::{info, warn};
 
 /// A running sink. Dropped without [`Sink::shutdown`], it works on until the process ends, and its
 /// leases expire.
 pub struct Sink {
-    shared: Arc<Shared>,
+    shared: Arc<SinkLoop>,
     done: watch::Receiver<bool>,
-}
-
-struct Shared {
-    context: Arc<Context>,
-    spread: Arc<Spread>,
-    wish: watch::Sender<Wish>,
-    begun: Instant,
 }
 
 impl Sink {
@@ -59,7 +40,7 @@ impl Sink {
             warn!("{warning}");
         }
         info!(?settings, "sink starts");
-        let shared = Arc::new(Shared::new(settings, tenant, host, bucket));
+        let shared = Arc::new(SinkLoop::new(settings, tenant, host, bucket));
         let (finished, done) = watch::channel(false);
         let running = shared.clone();
         std::thread::Builder::new().name("queen-s3-main".to_owned()).spawn(move || {
@@ -74,11 +55,11 @@ impl Sink {
     /// back, so that the next owner starts at once.
     pub async fn shutdown(&self, grace: Duration) {
         info!("sink drains");
-        self.shared.wish.send_replace(Wish::Drain);
+        self.shared.wish(Wish::Drain);
         let mut done = self.done.clone();
         let ended = done.wait_for(|done| *done);
         if tokio::time::timeout(grace.mul_f32(0.8), ended).await.is_err() {
-            self.shared.wish.send_replace(Wish::Leave);
+            self.shared.wish(Wish::Leave);
             let ended = done.wait_for(|done| *done);
             let _ = tokio::time::timeout(grace.mul_f32(0.2), ended).await;
         }
@@ -97,217 +78,6 @@ impl Sink {
 
     /// Appends the sink's metric families.
     pub fn write_metrics(&self, out: &mut String) {
-        let context = &self.shared.context;
-        let lines = context.board.lines(context.host.now());
-        let reachable = context.bucket_status.lock().reachable;
-        context.metrics.write(out, &lines, context.budget.used(), reachable);
+        self.shared.write_metrics(out);
     }
 }
-
-impl Shared {
-    fn new(
-        settings: Settings,
-        tenant: TenantId,
-        host: Arc<dyn Host>,
-        bucket: Arc<dyn Bucket>,
-    ) -> Shared {
-        let metrics = Arc::new(Metrics::default());
-        let bucket_status = Arc::new(Mutex::new(BucketStatus {
-            name: settings.bucket.bucket.clone(),
-            endpoint: settings.bucket.endpoint.clone(),
-            region: settings.bucket.region.clone(),
-            prefix: settings.prefix.clone(),
-            ..BucketStatus::default()
-        }));
-        let context = Context {
-            limiter: {
-                let host = host.clone();
-                let random = Box::new(move || host.random());
-                Limiter::new(random, bucket_status.clone(), metrics.clone())
-            },
-            budget: Budget::new(settings.memory_bytes),
-            threads: Arc::new(Semaphore::new(settings.threads)),
-            board: Board::default(),
-            bucket_status,
-            metrics,
-            tenant,
-            host,
-            bucket,
-            settings,
-        };
-        Shared {
-            context: Arc::new(context),
-            spread: Arc::default(),
-            wish: watch::Sender::new(Wish::Run),
-            begun: Instant::now(),
-        }
-    }
-
-    /// Runs until every worker has drained.
-    async fn run(&self) {
-        let mut wish = self.wish.subscribe();
-        let on = tokio::select! {
-        biased;
-                   on = self.turned_on() => on,
-                   _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
-               };
-        tokio::select! {
-        biased;
-                   () = self.workers(on) => {}
-                   () = self.spread.keep(&self.context) => {}
-               }
-        self.spread.leave(&self.context).await;
-    }
-
-    async fn turned_on(&self) -> TurnedOn {
-        let context = &self.context;
-        let mut attempt = 0;
-        let boot = loop {
-            match context.host.tick().await {
-                Ok(stamp) => break stamp,
-                Err(_) => attempt += 1,
-            }
-            tokio::time::sleep(pause(context.host.random(), attempt)).await;
-        };
-        let row = SinkOn { stamp: boot.0 }.to_json();
-        let row = put_once(&*context.host, &on_key(&context.settings.sink), &row).await;
-        let first = SinkOn::from_json(&row.value).map_or(boot, |on| Stamp(on.stamp));
-        TurnedOn { first, boot }
-    }
-
-    async fn workers(&self, on: TurnedOn) {
-        let mut wish = self.wish.subscribe();
-        let mut known: BTreeSet<String> = BTreeSet::new();
-        let mut workers = JoinSet::new();
-        let mut seen = 0;
-        while *wish.borrow() == Wish::Run {
-            for queue in self.wanted() {
-                if known.insert(queue.clone()) {
-                    workers.spawn(self.worker(queue, on));
-                }
-            }
-            let there = known.iter().filter(|name| self.context.host.queue(name).is_some());
-            self.spread.queues(there.count());
-            tokio::select! {
-            biased;
-                           now = self.context.host.queues_changed(seen) => seen = now,
-                           _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
-                           Some(Ok(ended)) = workers.join_next() => {
-                               known.remove(&ended);
-                               if *self.wish.borrow() == Wish::Run {
-                                   self.context.board.remove(&ended);
-                               }
-                           }
-                       }
-        }
-        while workers.join_next().await.is_some() {}
-    }
-
-    /// A queue's worker; gives the queue's name at its end. A bug in one queue's work must not stop
-    /// the others: it is logged, shown, and the queue is begun anew after a minute.
-    fn worker(&self, queue: String, on: TurnedOn) -> impl Future<Output = String> + use<> {
-        let context = self.context.clone();
-        let worker = Worker {
-            context: context.clone(),
-            queue: queue.clone(),
-            spread: self.spread.clone(),
-            on,
-            wish: self.wish.subscribe(),
-        };
-        let mut wish = self.wish.subscribe();
-        async move {
-            if AssertUnwindSafe(worker.work()).catch_unwind().await.is_err() {
-                error!(queue, "the queue's worker panicked, begun anew in 60 s");
-                context.state(&queue, "failed");
-                context.error(&queue, "a bug stopped the work on this queue; see the log");
-                tokio::select! {
-                biased;
-                                   _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
-                                   () = tokio::time::sleep(Duration::from_secs(60)) => {}
-                               }
-            }
-            queue
-        }
-    }
-
-    fn wanted(&self) -> Vec<String> {
-        match &self.context.settings.queues {
-            Queues::Named(names) => names.clone(),
-            Queues::All => {
-                let mut all: Vec<String> =
-                    self.context.host.queues().iter().map(|info| info.name.to_string()).collect();
-                all.sort();
-                all.dedup();
-                all
-            }
-        }
-    }
-
-    fn healthy(&self) -> Result<(), String> {
-        let context = &self.context;
-        let limit = (context.settings.max_window * 3).max(Duration::from_secs(30));
-        for line in context.board.lines(context.host.now()) {
-            if line.lag_seconds.is_some_and(|lag| lag > limit.as_secs_f64()) {
-                return Err(format!("queue {} lags behind by more than {limit:?}", line.name));
-            }
-        }
-        match &*context.bucket_status.lock() {
-            BucketStatus { reachable: Some(false), error, .. } => {
-                Err(error.clone().unwrap_or_else(|| "the bucket does not answer".to_owned()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn status(&self, stopped: bool) -> serde_json::Value {
-        let context = &self.context;
-        let settings = &context.settings;
-        let health = self.healthy();
-        let queues = context.board.lines(context.host.now());
-        let view = self.spread.view();
-        let phase = if stopped { "stopped" } else { "running" };
-        let health_line = match &health {
-            Ok(()) => serde_json::json!({ "ok": true, "queues": queues.len() }),
-            Err(why) => serde_json::json!({ "ok": false, "why": why }),
-        };
-        serde_json::json!({
-            "enabled": true,
-            "mode": "in-process",
-            "phase": phase,
-            "threads": settings.threads,
-            "sinks": [{
-                "tenant": context.tenant.to_string(),
-                "source": "env",
-                "phase": phase,
-                "uptimeMs": self.begun.elapsed().as_millis() as u64,
-                "ok": health.is_ok(),
-                "sink": settings.sink,
-                "instance": settings.instance,
-                "version": env!("CARGO_PKG_VERSION"),
-                "running": !stopped,
-                "bucket": &*context.bucket_status.lock(),
-                "format": settings.format.word(),
-                "compression": settings.codec.word(),
-                "layout": settings.layout.word(),
-                "align": settings.align.word(),
-                "start": settings.start.word(),
-                "health": health_line,
-                "placement": {
-                    "nodes": view.nodes,
-                    "queues": view.queues,
-                    "share": share(view),
-                    "held": self.spread.held(),
-                },
-                "memory": {
-                    "bufferedBytes": context.budget.used(),
-                    "limitBytes": context.budget.limit(),
-                },
-                "queues": queues,
-            }],
-        })
-    }
-}
-
-#[cfg(test)]
-#[path = "sink_tests.rs"]
-mod tests;

@@ -32,7 +32,7 @@ fn settings(extra: &[(&str, &str)]) -> Settings {
 }
 
 struct Owner {
-    shared: Arc<Shared>,
+    shared: Arc<SinkLoop>,
     task: JoinHandle<()>,
     faults: Arc<Faults>,
 }
@@ -46,7 +46,7 @@ impl Owner {
     ) -> Owner {
         let host = broker.host(faults.clone());
         let bucket = store.bucket(faults.clone());
-        let shared = Arc::new(Shared::new(settings, TenantId::DEFAULT, host, bucket));
+        let shared = Arc::new(SinkLoop::new(settings, TenantId::DEFAULT, host, bucket));
         let running = shared.clone();
         let task = tokio::spawn(async move { running.run().await });
         Owner { shared, task, faults }
