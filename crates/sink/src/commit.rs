@@ -18,7 +18,7 @@
 use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::object::sha256_hex;
-use crate::encode::{Codec, ENCODER_REVISION, Format, writer};
+use crate::encode::{Codec, Format, writer};
 use crate::host::Place;
 use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
@@ -180,7 +180,8 @@ impl Progress {
             let sha256 = sha256_hex(&bytes);
             return self.point(context, lease, &intent, key, sha256, &found).await;
         }
-        if intent.encoder == ENCODER_REVISION {
+        let encoder = context.settings.encoder;
+        if intent.encoder == encoder {
             return self.finish(context, lease, intent, true).await;
         }
         // Nothing complete is there, and this release makes other bytes: the same window, anew.
@@ -188,7 +189,7 @@ impl Progress {
             Some(codec) => writer(Format::Jsonl, codec),
             None => intent.writer.clone(),
         };
-        let intent = Intent { encoder: ENCODER_REVISION, writer, ..intent };
+        let intent = Intent { encoder, writer, ..intent };
         self.write_intent(context, lease, intent.clone()).await?;
         self.finish(context, lease, intent, false).await
     }
@@ -219,7 +220,7 @@ impl Progress {
             wrap: settings.wrap,
             layout: settings.layout.word().to_owned(),
             align: settings.align.word().to_owned(),
-            encoder: ENCODER_REVISION,
+            encoder: settings.encoder,
             writer: writer(settings.format, settings.codec),
             prefix: settings.prefix.clone(),
             key,

@@ -9,7 +9,7 @@ mod parse;
 
 pub use parse::SettingsError;
 
-use crate::encode::{Codec, Format};
+use crate::encode::{Codec, ENCODER_REVISION, Format};
 use crate::layout::{Align, Layout};
 use std::time::Duration;
 
@@ -165,6 +165,9 @@ pub struct Settings {
     pub shutdown_grace: Duration,
     /// Name of this node in leases.
     pub instance: String,
+    /// Revision of the encoder: always [`ENCODER_REVISION`], but where a test plays the release after
+    /// this one.
+    pub encoder: u32,
     /// Where to abort, in crash tests.
     pub crash_at: Option<CrashPoint>,
     /// Sentences about settings that have no effect here, to be logged once.

@@ -226,6 +226,7 @@ pub(super) fn parse(
             "time to give leases back, milliseconds",
         )),
         instance: instance(&r, around),
+        encoder: ENCODER_REVISION,
         crash_at: crash_at(&mut r),
         bucket,
         warnings,
