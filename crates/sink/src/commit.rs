@@ -18,7 +18,7 @@
 use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::object::sha256_hex;
-use crate::encode::{Codec, Format, writer};
+use crate::encode::Encoding;
 use crate::host::Place;
 use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
@@ -66,6 +66,19 @@ fn row<T>(
             ))),
         },
     }
+}
+
+fn encoding_of(intent: &Intent) -> Result<Encoding, Stop> {
+    let Intent { format, compression, level, .. } = intent;
+    Encoding::from_words(format, compression, *level)
+        .ok_or_else(|| unknown(intent, "format", &format!("{format} {compression} {level}")))
+}
+
+fn unknown(intent: &Intent, what: &str, word: &str) -> Stop {
+    Stop::failed(format!(
+        "window {} was begun with {what} {word}, which this release does not know; finish it with the release that began it",
+        intent.k
+    ))
 }
 
 impl Progress {
@@ -185,10 +198,7 @@ impl Progress {
             return self.finish(context, lease, intent, true).await;
         }
         // Nothing complete is there, and this release makes other bytes: the same window, anew.
-        let writer = match Codec::from_word(&intent.compression) {
-            Some(codec) => writer(Format::Jsonl, codec),
-            None => intent.writer.clone(),
-        };
+        let writer = encoding_of(&intent)?.writer();
         let intent = Intent { encoder, writer, ..intent };
         self.write_intent(context, lease, intent.clone()).await?;
         self.finish(context, lease, intent, false).await
@@ -214,14 +224,14 @@ impl Progress {
             t_end: window.t_end.0,
             log_from: LogPlace(window.from.segment, window.from.at),
             log_to: LogPlace(window.to.segment, window.to.at),
-            format: settings.format.word().to_owned(),
-            compression: settings.codec.word().to_owned(),
-            level: settings.codec.level(),
+            format: settings.encoding.format().to_owned(),
+            compression: settings.encoding.compression().to_owned(),
+            level: settings.encoding.level(),
             wrap: settings.wrap,
             layout: settings.layout.word().to_owned(),
             align: settings.align.word().to_owned(),
             encoder: settings.encoder,
-            writer: writer(settings.format, settings.codec),
+            writer: settings.encoding.writer(),
             prefix: settings.prefix.clone(),
             key,
             bucket: settings.bucket.bucket.clone(),
@@ -278,7 +288,7 @@ impl Progress {
             bucket: &*context.bucket,
             limiter: &context.limiter,
             threads: &context.threads,
-            content_type: Format::Jsonl.content_type(),
+            content_type: job.encoding.content_type(),
             multipart_threshold: context.settings.bucket.multipart_threshold,
             ask_first: redo,
             told: &context.tells(&self.queue),
@@ -288,13 +298,6 @@ impl Progress {
     }
 
     fn job(&self, context: &Context, intent: &Intent) -> Result<Job, Stop> {
-        let unknown = |what: &str, word: &str| {
-            Stop::failed(format!(
-                "window {} was begun with {what} {word}, which this release does not know; finish it with the release that began it",
-                intent.k
-            ))
-        };
-        Format::from_word(&intent.format).ok_or_else(|| unknown("format", &intent.format))?;
         let place = |at: LogPlace| Place { segment: at.0, at: at.1 };
         Ok(Job {
             source: Source {
@@ -303,12 +306,10 @@ impl Progress {
                 from: place(intent.log_from),
                 to: place(intent.log_to),
             },
-            codec: Codec::from_word(&intent.compression)
-                .ok_or_else(|| unknown("compression", &intent.compression))?,
-            level: intent.level,
+            encoding: encoding_of(intent)?,
             wrap: intent.wrap,
             layout: Layout::from_word(&intent.layout)
-                .ok_or_else(|| unknown("layout", &intent.layout))?,
+                .ok_or_else(|| unknown(intent, "layout", &intent.layout))?,
             key: intent.key.clone(),
             budget: context.budget.clone(),
         })

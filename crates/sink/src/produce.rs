@@ -10,7 +10,7 @@
 //! start); if it has to be sent, it is encoded a second time and its pieces are handed over as they
 //! are made.
 
-use crate::encode::Codec;
+use crate::encode::Encoding;
 use crate::encode::jsonl::{Lines, Record, TransactionId};
 use crate::encode::object::{Finished, Kept, ObjectWriter, Pieces};
 use crate::layout::{Layout, partition_suffix};
@@ -31,10 +31,8 @@ use tokio::sync::{mpsc, oneshot};
 pub struct Job {
     /// The window's part of the log.
     pub source: Source,
-    /// Compression.
-    pub codec: Codec,
-    /// Its level.
-    pub level: i32,
+    /// Format and compression.
+    pub encoding: Encoding,
     /// Payloads that readers cannot survive go as base64.
     pub wrap: bool,
     /// One object, or one per partition.
@@ -152,7 +150,7 @@ fn object(
 }
 
 fn entry(job: &Job, part: &Summary, finished: &Finished) -> ObjectEntry {
-    let extension = job.codec.extension();
+    let extension = job.encoding.extension();
     let mut entry = ObjectEntry {
         key: format!("{}.{extension}", job.key),
         bytes: finished.bytes,
@@ -179,7 +177,10 @@ fn encode<P: Pieces>(
     pieces: P,
     summary: &mut Summary,
 ) -> Result<(Finished, P), ReadError> {
-    let mut writer = ObjectWriter::new(job.codec, job.level, pieces)?;
+    let mut writer = {
+        let Encoding::Jsonl(compression) = job.encoding;
+        ObjectWriter::new(compression, pieces)
+    }?;
     let mut lines = Lines::new(job.wrap);
     let mut current = None;
     index.visit(ranks, &mut |rank, header, frames| {

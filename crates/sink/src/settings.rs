@@ -9,7 +9,7 @@ mod parse;
 
 pub use parse::SettingsError;
 
-use crate::encode::{Codec, ENCODER_REVISION, Format};
+use crate::encode::{ENCODER_REVISION, Encoding};
 use crate::layout::{Align, Layout};
 use std::time::Duration;
 
@@ -139,10 +139,8 @@ pub struct Settings {
     pub bucket: BucketSettings,
     /// First part of every key, without outer slashes. Default `queen`.
     pub prefix: String,
-    /// Format of data objects. Default JSONL.
-    pub format: Format,
-    /// Compression of JSONL. Default zstd.
-    pub codec: Codec,
+    /// Format and compression of data objects. Default JSONL with zstd.
+    pub encoding: Encoding,
     /// Payloads that readers cannot survive go as base64. Default true.
     pub wrap: bool,
     /// One object per window, or one per window and partition. Default merged.

@@ -430,7 +430,7 @@ impl Worker {
 fn keys_fit(context: &Context, queue: &str) -> Result<(), Stop> {
     let settings = &context.settings;
     let keys = QueueKeys::new(&settings.prefix, context.tenant, queue);
-    let bytes = keys.bytes_max(settings.align, settings.codec.extension());
+    let bytes = keys.bytes_max(settings.align, settings.encoding.extension());
     if bytes <= KEY_BYTES_MAX {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 //! The compressor is fed in steps of `FEED_BYTES` whatever the caller's steps are, so that the
 //! bytes depend on the text alone.
 
-use super::Codec;
+use super::Compression;
 use crate::memory::Grant;
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
@@ -105,22 +105,22 @@ pub struct ObjectWriter<P: Pieces> {
 }
 
 impl<P: Pieces> ObjectWriter<P> {
-    /// Begins an object. `level` is the intent's.
-    pub fn new(codec: Codec, level: i32, pieces: P) -> io::Result<ObjectWriter<P>> {
+    /// Begins an object.
+    pub fn new(compression: Compression, pieces: P) -> io::Result<ObjectWriter<P>> {
         let cutter = Cutter { pieces, piece: Vec::new(), sha: Context::new(&SHA256), bytes: 0 };
-        let compressor = match codec {
-            Codec::Zstd => {
+        let compressor = match compression {
+            Compression::Zstd(level) => {
                 // No pledged size, no worker threads, the window of the level: 2 MiB.
                 let mut encoder = zstd::stream::write::Encoder::new(cutter, level)?;
                 encoder.include_checksum(true)?;
                 Compressor::Zstd(encoder)
             }
-            Codec::Gzip => {
-                let level = flate2::Compression::new(level.clamp(0, 9).unsigned_abs());
+            Compression::Gzip(level) => {
+                let level = flate2::Compression::new(level);
                 let header = flate2::GzBuilder::new().mtime(0).operating_system(255);
                 Compressor::Gzip(header.write(cutter, level))
             }
-            Codec::None => Compressor::Plain(cutter),
+            Compression::None => Compressor::Plain(cutter),
         };
         Ok(ObjectWriter { text: Vec::with_capacity(FEED_BYTES * 2), compressor })
     }

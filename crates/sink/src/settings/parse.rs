@@ -1,6 +1,7 @@
 //! From text to [`Settings`]: collects every error instead of stopping at the first.
 
 use super::*;
+use crate::encode::Compression;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -189,8 +190,7 @@ pub(super) fn parse(
         sink: sink_name(&mut r),
         queues: queues(&mut r),
         prefix: key_prefix(&mut r),
-        format: format(&mut r),
-        codec: codec(&mut r),
+        encoding: encoding(&mut r),
         wrap: r.boolean("WRAP", true),
         layout: layout(&mut r),
         align: align(&mut r),
@@ -241,17 +241,17 @@ pub(super) fn parse(
     if r.errors.is_empty() { Ok(Some(settings)) } else { Err(SettingsError(r.errors)) }
 }
 
-fn codec(r: &mut Reader) -> Codec {
+fn compression(r: &mut Reader) -> Compression {
     r.word(
         "COMPRESSION",
-        Codec::Zstd,
+        Compression::ZSTD,
         &[
-            ("zstd", Codec::Zstd),
-            ("zst", Codec::Zstd),
-            ("gzip", Codec::Gzip),
-            ("gz", Codec::Gzip),
-            ("none", Codec::None),
-            ("off", Codec::None),
+            ("zstd", Compression::ZSTD),
+            ("zst", Compression::ZSTD),
+            ("gzip", Compression::GZIP),
+            ("gz", Compression::GZIP),
+            ("none", Compression::None),
+            ("off", Compression::None),
         ],
         "the compression of JSONL",
     )
@@ -380,7 +380,8 @@ fn key_prefix(r: &mut Reader) -> String {
     prefix
 }
 
-fn format(r: &mut Reader) -> Format {
+fn encoding(r: &mut Reader) -> Encoding {
+    let jsonl = Encoding::Jsonl(compression(r));
     r.word(
         "PARQUET_CODEC",
         0,
@@ -389,10 +390,10 @@ fn format(r: &mut Reader) -> Format {
     );
     if r.get("FORMAT").is_some_and(|text| text.eq_ignore_ascii_case("parquet")) {
         r.error("FORMAT", "this release writes JSONL only; unset it or set jsonl");
-        return Format::Jsonl;
+        return jsonl;
     }
-    let words = [("jsonl", Format::Jsonl), ("json", Format::Jsonl), ("ndjson", Format::Jsonl)];
-    r.word("FORMAT", Format::Jsonl, &words, "the format")
+    let words = [("jsonl", jsonl), ("json", jsonl), ("ndjson", jsonl)];
+    r.word("FORMAT", jsonl, &words, "the format")
 }
 
 fn sink_name(r: &mut Reader) -> String {
