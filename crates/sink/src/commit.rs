@@ -17,8 +17,8 @@
 
 use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
-use crate::encode::object::sha256_hex;
-use crate::encode::Encoding;
+use crate::encode::pieces::sha256_hex;
+use crate::encode::{Encoding, ObjectSpec};
 use crate::host::Place;
 use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
@@ -288,7 +288,7 @@ impl Progress {
             bucket: &*context.bucket,
             limiter: &context.limiter,
             threads: &context.threads,
-            content_type: job.encoding.content_type(),
+            content_type: job.spec.encoding.content_type(),
             multipart_threshold: context.settings.bucket.multipart_threshold,
             ask_first: redo,
             told: &context.tells(&self.queue),
@@ -306,8 +306,7 @@ impl Progress {
                 from: place(intent.log_from),
                 to: place(intent.log_to),
             },
-            encoding: encoding_of(intent)?,
-            wrap: intent.wrap,
+            spec: ObjectSpec { encoding: encoding_of(intent)?, wrap: intent.wrap },
             layout: Layout::from_word(&intent.layout)
                 .ok_or_else(|| unknown(intent, "layout", &intent.layout))?,
             key: intent.key.clone(),

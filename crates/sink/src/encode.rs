@@ -1,15 +1,20 @@
 //! From records to the bytes of a data object.
 //!
-//! Owns: which encodings there are, and the encoder revision that pins their bytes.
+//! Owns: which encodings there are, the one encoder of all of them, and the encoder revision that pins their bytes.
 //! Leaves to others: reading records (`read`), sending bytes (`upload`).
 //! Upholds: `window-is-final` (same records, same bytes).
 
-pub mod encoding;
-pub mod jsonl;
-pub mod object;
-pub mod wrap;
+mod compress;
+mod encoding;
+mod jsonl;
+mod object;
+pub mod pieces;
+mod record;
+mod wrap;
 
 pub use encoding::{Compression, Encoding};
+pub use object::{Encoded, ObjectEncoder, ObjectSpec};
+pub use record::{Record, TransactionId};
 
 /// Raised with every change that changes the bytes of an object: the line format, a codec's level
 /// or frame options, a library release that compresses otherwise. The golden files tell.

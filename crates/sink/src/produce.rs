@@ -2,7 +2,7 @@
 //!
 //! Owns: the walk over a window that feeds the encoder, which records make which object, and what
 //! the manifest says of them.
-//! Leaves to others: order and bytes of runs (`read`), lines (`encode`), sending (`upload`).
+//! Leaves to others: order and bytes of runs (`read`), those of objects (`encode`), sending (`upload`).
 //! Upholds: `window-is-final`, `memory-bounded`.
 //!
 //! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
@@ -10,9 +10,8 @@
 //! start); if it has to be sent, it is encoded a second time and its pieces are handed over as they
 //! are made.
 
-use crate::encode::Encoding;
-use crate::encode::jsonl::{Lines, Record, TransactionId};
-use crate::encode::object::{Finished, Kept, ObjectWriter, Pieces};
+use crate::encode::pieces::{Kept, Pieces};
+use crate::encode::{Encoded, ObjectEncoder, ObjectSpec, Record, TransactionId};
 use crate::layout::{Layout, partition_suffix};
 use crate::memory::Budget;
 use crate::read::{ReadError, Source, WindowIndex};
@@ -31,10 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 pub struct Job {
     /// The window's part of the log.
     pub source: Source,
-    /// Format and compression.
-    pub encoding: Encoding,
-    /// Payloads that readers cannot survive go as base64.
-    pub wrap: bool,
+    /// How its objects are encoded.
+    pub spec: ObjectSpec,
     /// One object, or one per partition.
     pub layout: Layout,
     /// Key without extension (and without the partition's part).
@@ -69,9 +66,9 @@ pub enum Produced {
 pub struct Summary {
     /// Records.
     pub records: u64,
-    /// Records whose payload went as base64.
+    /// Records whose payload was wrapped.
     pub wrapped: u64,
-    /// Longest line, bytes.
+    /// Longest record, bytes, as its format counts them.
     pub record_bytes_max: u64,
     /// Stamp of the first record.
     pub min_ts: Option<u64>,
@@ -129,8 +126,8 @@ fn object(
 ) -> Result<(), ReadError> {
     let mut part = Summary::default();
     let kept = Kept::new(job.budget.none());
-    let (finished, kept) = encode(job, index, ranks.clone(), kept, &mut part)?;
-    let entry = entry(job, &part, &finished);
+    let (encoded, kept) = encode(job, index, ranks.clone(), kept, &mut part)?;
+    let entry = entry(job, &part, &encoded);
     summary.add(part);
     if kept.pieces.is_some() {
         return Ok(send(to, Produced::Whole { entry, kept })?);
@@ -142,20 +139,20 @@ fn object(
     }
     let mut again = Summary::default();
     let (second, _) = encode(job, index, ranks, Sent(to.clone()), &mut again)?;
-    if second != finished {
+    if second != encoded {
         let what = "the bytes changed between two passes over one window";
         return Err(io::Error::other(what).into());
     }
     Ok(())
 }
 
-fn entry(job: &Job, part: &Summary, finished: &Finished) -> ObjectEntry {
-    let extension = job.encoding.extension();
+fn entry(job: &Job, part: &Summary, encoded: &Encoded) -> ObjectEntry {
+    let extension = job.spec.encoding.extension();
     let mut entry = ObjectEntry {
         key: format!("{}.{extension}", job.key),
-        bytes: finished.bytes,
+        bytes: encoded.finished.bytes,
         records: part.records,
-        sha256: finished.sha256.clone(),
+        sha256: encoded.finished.sha256.clone(),
         partition: None,
         first_offset: None,
         last_offset: None,
@@ -176,35 +173,31 @@ fn encode<P: Pieces>(
     ranks: Range<u32>,
     pieces: P,
     summary: &mut Summary,
-) -> Result<(Finished, P), ReadError> {
-    let mut writer = {
-        let Encoding::Jsonl(compression) = job.encoding;
-        ObjectWriter::new(compression, pieces)
-    }?;
-    let mut lines = Lines::new(job.wrap);
+) -> Result<(Encoded, P), ReadError> {
+    let mut encoder = ObjectEncoder::new(&job.spec, pieces)?;
     let mut current = None;
     index.visit(ranks, &mut |rank, header, frames| {
         let name = index.name(rank);
         if current != Some(rank) {
             current = Some(rank);
-            lines.partition(name);
+            encoder.partition(name);
         }
-        lines.stamp(header.stamp);
+        encoder.stamp(header.stamp);
         summary.see(name, header);
-        run_lines(job, name, header, frames, &mut lines, &mut writer)
+        run(job, name, header, frames, &mut encoder)
     })?;
-    summary.wrapped = lines.wrapped;
-    summary.record_bytes_max = lines.line_bytes_max;
-    Ok(writer.finish()?)
+    let (encoded, pieces) = encoder.finish()?;
+    summary.wrapped = encoded.wrapped;
+    summary.record_bytes_max = encoded.record_bytes_max;
+    Ok((encoded, pieces))
 }
 
-fn run_lines<P: Pieces>(
+fn run<P: Pieces>(
     job: &Job,
     name: &str,
     header: &RunHeader,
     frames: &[u8],
-    lines: &mut Lines,
-    writer: &mut ObjectWriter<P>,
+    encoder: &mut ObjectEncoder<P>,
 ) -> Result<(), ReadError> {
     for (i, frame) in Frames::new(frames).enumerate() {
         let offset = header.first_offset.plus(i as u64);
@@ -228,8 +221,7 @@ fn run_lines<P: Pieces>(
         } else {
             frame.payload
         };
-        lines.push(writer.text(), &Record { offset: offset.0, transaction_id, payload });
-        writer.drain()?;
+        encoder.push(&Record { offset: offset.0, transaction_id, payload })?;
     }
     Ok(())
 }

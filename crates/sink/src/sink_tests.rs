@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::ErrorKind;
-use crate::encode::object::sha256_hex;
+use crate::encode::pieces::sha256_hex;
 use crate::settings::Surroundings;
 use crate::testing::{Appended, Fault, Faults, SimBroker, SimStore};
 use queen_core::sink::{Committed, Manifest};

@@ -2,7 +2,7 @@
 //!
 //! Owns: the combinations that can be written, and everything that follows from one: the words of
 //! settings, intent and manifest, extension, content type.
-//! Leaves to others: the bytes (`jsonl`, `object`), the revision of the encoder that makes them.
+//! Leaves to others: the bytes (`jsonl`, `compress`), the revision of the encoder that makes them.
 //!
 //! An intent keeps an encoding as three words: format, compression, level. Whoever redoes a window
 //! reads them back with [`Encoding::from_words`]; today's settings have no say.

@@ -1,56 +1,77 @@
 //! Lines of JSONL, built byte by byte.
 //!
 //! Owns: the five fields, their order, escaping, and how a wrapped payload is written.
-//! Leaves to others: which payloads are wrapped (`wrap`), compression (`object`).
+//! Leaves to others: which payloads are wrapped (`wrap`), compression (`compress`).
 //!
 //! ```text
 //! {"partition":"cust-1","offset":0,"transactionId":"…","ts":"2026-10-24T10:23:54.910988Z","payload":…}\n
 //! ```
 
-use super::wrap;
+use super::compress::Compressor;
+use super::object::Encoded;
+use super::pieces::Pieces;
+use super::record::{Record, TransactionId, id_text};
+use super::{Compression, wrap};
 use base64::Engine as _;
 use queen_core::Stamp;
+use std::io;
 
-/// A record, as a line shows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    /// Offset in the partition.
-    pub offset: u64,
-    /// The producer's transaction id, or the text of the message id.
-    pub transaction_id: TransactionId<'a>,
-    /// The payload's bytes: JSON text, or nothing.
-    pub payload: &'a [u8],
+/// A JSONL object being encoded.
+pub struct JsonlObject<P: Pieces> {
+    lines: Lines,
+    text: Compressor<P>,
 }
 
-/// A transaction id.
-#[derive(Clone, Copy, Debug)]
-pub enum TransactionId<'a> {
-    /// The producer's own.
-    Own(&'a str),
-    /// The message id's text.
-    Minted([u8; 16]),
+impl<P: Pieces> JsonlObject<P> {
+    /// Begins an object, with or without wrapping of payloads that readers cannot survive.
+    pub fn new(compression: Compression, wrap: bool, pieces: P) -> io::Result<JsonlObject<P>> {
+        Ok(JsonlObject { lines: Lines::new(wrap), text: Compressor::new(compression, pieces)? })
+    }
+
+    /// The records that follow are of this partition.
+    pub fn partition(&mut self, name: &str) {
+        self.lines.partition(name);
+    }
+
+    /// The records that follow have this stamp.
+    pub fn stamp(&mut self, stamp: Stamp) {
+        self.lines.stamp(stamp);
+    }
+
+    /// Appends a record.
+    pub fn push(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.lines.push(self.text.text(), record);
+        self.text.drain()
+    }
+
+    /// Ends the object, hands over its last piece and gives back what took the pieces.
+    pub fn finish(self) -> io::Result<(Encoded, P)> {
+        let (finished, pieces) = self.text.finish()?;
+        let Lines { wrapped, line_bytes_max, .. } = self.lines;
+        Ok((Encoded { finished, wrapped, record_bytes_max: line_bytes_max }, pieces))
+    }
 }
 
 /// Writes lines; holds what is the same for all records of a run.
 #[derive(Debug)]
-pub struct Lines {
+struct Lines {
     wrap: bool,
     head: Vec<u8>,
     ts: Vec<u8>,
     /// Records whose payload went as base64.
-    pub wrapped: u64,
+    wrapped: u64,
     /// Longest line, without its end, bytes.
-    pub line_bytes_max: u64,
+    line_bytes_max: u64,
 }
 
 impl Lines {
     /// With or without wrapping of payloads that readers cannot survive.
-    pub fn new(wrap: bool) -> Lines {
+    fn new(wrap: bool) -> Lines {
         Lines { wrap, head: Vec::new(), ts: Vec::new(), wrapped: 0, line_bytes_max: 0 }
     }
 
     /// The lines that follow are of this partition.
-    pub fn partition(&mut self, name: &str) {
+    fn partition(&mut self, name: &str) {
         self.head.clear();
         self.head.extend_from_slice(b"{\"partition\":");
         string(&mut self.head, name);
@@ -58,7 +79,7 @@ impl Lines {
     }
 
     /// The lines that follow have this stamp.
-    pub fn stamp(&mut self, stamp: Stamp) {
+    fn stamp(&mut self, stamp: Stamp) {
         self.ts.clear();
         self.ts.extend_from_slice(b",\"ts\":\"");
         self.ts.extend_from_slice(stamp.to_iso().as_bytes());
@@ -66,7 +87,7 @@ impl Lines {
     }
 
     /// Appends the line of a record.
-    pub fn push(&mut self, out: &mut Vec<u8>, record: &Record<'_>) {
+    fn push(&mut self, out: &mut Vec<u8>, record: &Record<'_>) {
         let start = out.len();
         out.reserve(self.head.len() + self.ts.len() + record.payload.len() + 96);
         out.extend_from_slice(&self.head);
@@ -74,7 +95,11 @@ impl Lines {
         out.extend_from_slice(b",\"transactionId\":");
         match record.transaction_id {
             TransactionId::Own(id) => string(out, id),
-            TransactionId::Minted(id) => uuid(out, &id),
+            TransactionId::Minted(id) => {
+                out.push(b'"');
+                out.extend_from_slice(&id_text(&id));
+                out.push(b'"');
+            }
         }
         out.extend_from_slice(&self.ts);
         self.payload(out, record.payload);
@@ -124,21 +149,6 @@ fn number(out: &mut Vec<u8>, mut value: u64) {
         }
     }
     out.extend_from_slice(&digits[at..]);
-}
-
-fn uuid(out: &mut Vec<u8>, id: &[u8; 16]) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut text = *b"\"00000000-0000-0000-0000-000000000000\"";
-    let mut at = 1;
-    for (i, byte) in id.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            at += 1;
-        }
-        text[at] = HEX[usize::from(byte >> 4)];
-        text[at + 1] = HEX[usize::from(byte & 15)];
-        at += 2;
-    }
-    out.extend_from_slice(&text);
 }
 
 /// A JSON string: `"` `\` and control characters escaped, everything else as it is.

@@ -1,8 +1,9 @@
-//! The bytes of objects, held against golden hashes, and what memory they take.
+//! The bytes of compressed text, held against golden hashes.
 
 use super::*;
 use crate::encode::Encoding;
-use crate::memory::Budget;
+use crate::encode::pieces::{PIECE_BYTES, sha256_hex};
+use bytes::Bytes;
 use std::io::Read;
 
 #[derive(Default)]
@@ -27,7 +28,7 @@ fn text(lines: usize) -> Vec<u8> {
 }
 
 fn object(codec: Compression, text: &[u8], step: usize) -> (Finished, Vec<u8>, usize) {
-    let mut writer = ObjectWriter::new(codec, All::default()).unwrap();
+    let mut writer = Compressor::new(codec, All::default()).unwrap();
     for part in text.chunks(step) {
         writer.text().extend_from_slice(part);
         writer.drain().unwrap();
@@ -88,15 +89,4 @@ fn large_objects_come_in_pieces_of_one_size() {
     let text = vec![b'x'; PIECE_BYTES * 2 + 1];
     assert_eq!(object(Compression::None, &text, 4096).2, 3);
     assert_eq!(object(Compression::None, &text[..PIECE_BYTES], 4096).2, 1);
-}
-
-#[test]
-fn pieces_are_dropped_when_memory_ends() {
-    let budget = Budget::new(PIECE_BYTES as u64 + 1000);
-    let mut kept = Kept::new(budget.none());
-    kept.piece(Bytes::from(vec![0; PIECE_BYTES])).unwrap();
-    assert!(kept.pieces.is_some());
-    kept.piece(Bytes::from(vec![0; PIECE_BYTES])).unwrap();
-    assert!(kept.pieces.is_none());
-    assert_eq!(budget.used(), 0);
 }
