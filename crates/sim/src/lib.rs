@@ -1,12 +1,14 @@
 //! Checkers of the lake and the log, and the harness of the fault tests.
 //!
-//! Owns: the lake checker (`lake`), real processes of the broker and of an S3 server (`process`),
-//! seeded chance and damaged bytes (`chance`), every decoder behind one signature (`decoders`). Leaves to others: every rule of the product. The
+//! Owns: the lake checker (`lake`), real processes of the broker and of an S3 server (`process`), an
+//! S3 server that a test scripts (`double`), seeded chance and damaged bytes (`chance`), every
+//! decoder behind one signature (`decoders`). Leaves to others: every rule of the product. The
 //! checker shares no code with the sink, so that one mistake cannot hide the other.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod chance;
 pub mod decoders;
+pub mod double;
 pub mod lake;
 pub mod process;
