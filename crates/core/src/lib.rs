@@ -19,6 +19,7 @@ pub mod options;
 pub mod reply;
 pub mod row;
 pub mod run;
+pub mod setting;
 pub mod sink;
 pub mod stamp;
 pub mod table;

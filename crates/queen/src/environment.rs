@@ -1,14 +1,13 @@
 //! The environment as settings are read from it.
 //!
-//! Owns: reading one variable as a boolean, a number, a word; collecting every bad one, so that a
-//! start reports all of them at once. Leaves to others: which variables there are (`settings`, and
-//! `queen_sink::settings` for `QUEEN_S3_*`).
+//! Owns: reading one setting as a switch, a number, a word; collecting every bad one, so that a
+//! start reports all of them at once. Leaves to others: which settings there are and what each may
+//! hold (`queen_core::setting`), `QUEEN_S3_*` (`queen_sink::settings`).
 
+use queen_core::setting::{Default as Otherwise, Setting};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 /// Variables and what was found wrong with them.
 ///
@@ -66,56 +65,36 @@ impl Environment {
         self.problems.borrow_mut().push(problem.into());
     }
 
-    /// true/false, 1/0, yes/no, on/off in any case.
-    pub fn boolean(&self, name: &str, default: bool) -> bool {
-        match self.get(name).map(str::to_ascii_lowercase).as_deref() {
-            None => default,
-            Some("true" | "1" | "yes" | "on") => true,
-            Some("false" | "0" | "no" | "off") => false,
-            Some(_) => {
-                self.refuse(
-                    name,
-                    "is neither true nor false (true/false, 1/0, yes/no, on/off)",
-                    default,
-                );
-                default
-            }
+    /// The value, or what the table says holds without one.
+    pub fn text(&self, setting: &Setting) -> Option<&str> {
+        match setting.default {
+            Otherwise::Value(default) => Some(self.get(setting.name).unwrap_or(default)),
+            _ => self.get(setting.name),
         }
     }
 
-    /// A whole number within a range.
-    pub fn number<N>(&self, name: &str, default: N, range: RangeInclusive<N>) -> N
-    where
-        N: FromStr + PartialOrd + Display + Copy,
-    {
-        let Some(text) = self.get(name) else { return default };
-        match text.parse::<N>() {
-            Ok(number) if range.contains(&number) => number,
-            Ok(_) => {
-                let wrong = format!("is out of range {}..={}", range.start(), range.end());
-                self.refuse(name, wrong, default);
-                default
-            }
-            Err(_) => {
-                let wrong = format!("is not a whole number of {}..={}", range.start(), range.end());
-                self.refuse(name, wrong, default);
-                default
-            }
-        }
+    fn parsed<T>(
+        &self,
+        setting: &Setting,
+        parse: impl FnOnce(&Setting, &str) -> Result<T, String>,
+    ) -> Option<T> {
+        parse(setting, self.text(setting)?).map_err(|refusal| self.complain(refusal)).ok()
     }
 
-    /// One of a few words, in any case.
-    pub fn word<T: Copy>(&self, name: &str, default: T, words: &[(&str, T)]) -> T {
-        let Some(text) = self.get(name) else { return default };
-        match words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {
-            Some((_, value)) => *value,
-            None => {
-                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                let example = known.first().copied().unwrap_or_default();
-                self.refuse(name, format!("is not one of {}", known.join(", ")), example);
-                default
-            }
-        }
+    /// Whether a switch is on; off when its value is bad.
+    pub fn switch(&self, setting: &Setting) -> bool {
+        self.parsed(setting, Setting::parse_switch).unwrap_or_default()
+    }
+
+    /// A number, or the table's default; `None` when there is neither, or a bad value.
+    pub fn number<N: TryFrom<u64>>(&self, setting: &Setting) -> Option<N> {
+        let number = self.parsed(setting, Setting::parse_number)?;
+        number.try_into().ok()
+    }
+
+    /// The name of a word, or the table's default; `None` when there is neither, or a bad value.
+    pub fn word(&self, setting: &Setting) -> Option<&'static str> {
+        self.parsed(setting, Setting::parse_word)
     }
 
     /// All that was found wrong since the last call.
@@ -127,36 +106,30 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use queen_core::setting::broker;
 
     fn environment(pairs: &[(&str, &str)]) -> Environment {
         Environment::from_pairs(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())))
     }
 
     #[test]
-    fn booleans_have_eight_spellings() {
-        let e = environment(&[("A", "Yes"), ("B", " off "), ("C", ""), ("D", "maybe")]);
-        assert!(e.boolean("A", false));
-        assert!(!e.boolean("B", true));
-        assert!(e.boolean("C", true), "an empty value is unset");
+    fn an_empty_value_is_unset_and_a_value_is_trimmed() {
+        let e = environment(&[("QUEEN_LOG_JSON", " on "), ("PORT", "")]);
+        assert!(e.switch(&broker::LOG_JSON));
+        assert_eq!(e.number::<u16>(&broker::PORT), Some(6632));
+        assert_eq!(e.number::<u8>(&broker::DISK_LOW_PCT), None, "its default is no fixed number");
         assert!(e.take_problems().is_empty());
-        assert!(!e.boolean("D", false));
-        assert_eq!(
-            e.take_problems(),
-            [
-                "D=maybe: is neither true nor false (true/false, 1/0, yes/no, on/off), such as D=false"
-            ]
-        );
     }
 
     #[test]
     fn every_bad_variable_is_reported() {
-        let e = environment(&[("PORT", "99999"), ("N", "5x"), ("W", "loud")]);
-        assert_eq!(e.number::<u32>("PORT", 6632, 1..=65535), 6632);
-        e.number("N", 3u8, 1..=9);
-        e.word("W", 1, &[("quiet", 1), ("silent", 2)]);
+        let e = environment(&[("PORT", "99999"), ("QUEEN_LOG_JSON", "2"), ("LOG_LEVEL", "loud")]);
+        assert_eq!(e.number::<u16>(&broker::PORT), None);
+        assert!(!e.switch(&broker::LOG_JSON));
+        assert_eq!(e.word(&broker::LOG_LEVEL), None);
         let problems = e.take_problems();
-        assert_eq!(problems[0], "PORT=99999: is out of range 1..=65535, such as PORT=6632");
-        assert_eq!(problems[1], "N=5x: is not a whole number of 1..=9, such as N=3");
-        assert_eq!(problems[2], "W=loud: is not one of quiet, silent, such as W=quiet");
+        assert!(problems[0].starts_with("PORT=99999: out of range; 0 to 65535"), "{problems:?}");
+        assert!(problems[1].starts_with("QUEEN_LOG_JSON=2: not one of true, false"));
+        assert!(problems[2].starts_with("LOG_LEVEL=loud: not one of error, warn"), "{problems:?}");
     }
 }

@@ -4,17 +4,8 @@
 //! others: the lines.
 
 use crate::environment::Environment;
+use queen_core::setting::broker;
 use tracing_subscriber::EnvFilter;
-
-/// Levels a person may name.
-const LEVELS: &[(&str, &str)] = &[
-    ("error", "error"),
-    ("warn", "warn"),
-    ("info", "info"),
-    ("debug", "debug"),
-    ("trace", "trace"),
-    ("off", "off"),
-];
 
 /// How to log.
 #[derive(Debug, Clone)]
@@ -27,17 +18,17 @@ impl LogSettings {
     /// `RUST_LOG` holds filter directives and wins over `LOG_LEVEL`, one word; `default` is the
     /// level without either.
     pub fn read(environment: &Environment, default: &'static str) -> LogSettings {
-        let level = environment.word("LOG_LEVEL", default, LEVELS);
-        let json = environment.boolean("QUEEN_LOG_JSON", false);
-        let filter = match environment.get("RUST_LOG") {
+        let level = environment.word(&broker::LOG_LEVEL).unwrap_or(default);
+        let json = environment.switch(&broker::LOG_JSON);
+        let filter = match environment.get(broker::RUST_LOG.name) {
             None => default_filter(level),
             Some(directives) => directives.to_owned(),
         };
         if let Err(error) = EnvFilter::try_new(&filter) {
             environment.refuse(
-                "RUST_LOG",
+                broker::RUST_LOG.name,
                 format!("is no filter ({error})"),
-                "info,queen_sink=debug",
+                broker::RUST_LOG.example,
             );
         }
         LogSettings { filter, json }
@@ -81,7 +72,7 @@ mod tests {
         LogSettings::read(&environment, "info");
         let problems = environment.take_problems();
         assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].starts_with("LOG_LEVEL=loud: is not one of error, warn"));
+        assert!(problems[0].starts_with("LOG_LEVEL=loud: not one of error, warn"));
         assert!(problems[1].starts_with("RUST_LOG=a=b=c: is no filter"));
         for level in ["info", "debug"] {
             assert!(EnvFilter::try_new(default_filter(level)).is_ok());

@@ -1,11 +1,13 @@
 //! The broker's settings, read from the environment.
 //!
-//! Owns: names, defaults and ranges of every variable but `QUEEN_S3_*` (those are
-//! `queen_sink::settings`), and the refusal of variables that promise what this release does not do.
-//! Leaves to others: reading one value (`environment`).
+//! Owns: the checks that need more than the table says, and the refusal of variables that promise
+//! what this release does not do. Leaves to others: names, ranges, words, defaults
+//! (`queen_core::setting::broker`), reading one value (`environment`), `QUEEN_S3_*`
+//! (`queen_sink::settings`).
 
 use crate::environment::Environment;
 use crate::logging::LogSettings;
+use queen_core::setting::{Setting, broker};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,9 +62,9 @@ impl Settings {
     pub fn read(environment: &Environment, log_level: &'static str) -> Settings {
         refuse_what_is_not_here(environment);
         let host = host_name(environment);
-        let port = environment.number("PORT", 6632, 0..=65535);
-        let high: u8 = environment.number("QUEEN_RAFT_DISK_HIGH_PCT", 85, 1..=100);
-        let low = environment.number("QUEEN_RAFT_DISK_LOW_PCT", 80.min(high), 1..=100);
+        let port = environment.number(&broker::PORT).unwrap_or_default();
+        let high: u8 = environment.number(&broker::DISK_HIGH_PCT).unwrap_or(100);
+        let low = environment.number(&broker::DISK_LOW_PCT).unwrap_or(80.min(high));
         if low > high {
             environment.refuse(
                 "QUEEN_RAFT_DISK_LOW_PCT",
@@ -70,18 +72,18 @@ impl Settings {
                 high.saturating_sub(5).max(1),
             );
         }
-        let millis = |name: &str, default: u64, range| {
-            Duration::from_millis(environment.number(name, default, range))
+        let millis = |setting: &Setting| {
+            Duration::from_millis(environment.number(setting).unwrap_or_default())
         };
         Settings {
             listen: SocketAddr::new(bind_address(environment), port),
-            dir: environment.get("QUEEN_RAFT_DIR").unwrap_or("/var/lib/queen/raft").into(),
+            dir: environment.text(&broker::DIR).unwrap_or_default().into(),
             node_id: node_id(environment, &host),
-            body_bytes_max: environment.number("QUEEN_MAX_BODY_BYTES", 64 << 20, 1024..=1 << 30),
+            body_bytes_max: environment.number(&broker::MAX_BODY_BYTES).unwrap_or_default(),
             disk_high_percent: high,
             disk_low_percent: low,
-            retention_interval: millis("RETENTION_INTERVAL", 5000, 100..=86_400_000),
-            write_timeout: millis("QUEEN_STMT_TIMEOUT_MS", 30_000, 100..=60_000),
+            retention_interval: millis(&broker::RETENTION_INTERVAL),
+            write_timeout: millis(&broker::STMT_TIMEOUT_MS),
             server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
             without_effect: without_effect(environment),
             log: LogSettings::read(environment, log_level),
@@ -89,24 +91,10 @@ impl Settings {
     }
 }
 
-/// Names of `QUEEN_*` that have an effect, beside `QUEEN_S3_*`.
-const KNOWN: &[&str] = &[
-    "QUEEN_BIND_ADDR",
-    "QUEEN_LOG_JSON",
-    "QUEEN_MAX_BODY_BYTES",
-    "QUEEN_RAFT_DIR",
-    "QUEEN_RAFT_DISK_HIGH_PCT",
-    "QUEEN_RAFT_DISK_LOW_PCT",
-    "QUEEN_RAFT_NODE_ID",
-    "QUEEN_RAFT_REPLICATOR",
-    "QUEEN_SERVER_ID",
-    "QUEEN_STMT_TIMEOUT_MS",
-];
-
 /// Variables of the broker's family that are set and have no effect here.
 fn without_effect(environment: &Environment) -> Vec<String> {
     let has_effect = |name: &str| {
-        KNOWN.contains(&name)
+        broker::ALL.iter().any(|known| known.name == name)
             || name.starts_with("QUEEN_S3_")
             || name.starts_with("QUEEN_TEST_")
             || NOT_HERE.iter().chain(NOT_HERE_WHEN_ON).any(|(known, _)| *known == name)
@@ -122,12 +110,17 @@ fn refuse_what_is_not_here(environment: &Environment) {
         }
     }
     for (name, why) in NOT_HERE_WHEN_ON {
-        if environment.boolean(name, false) {
+        if environment.get(name).is_some_and(is_on) {
             environment.complain(format!("{name} is on: {why}; unset it, or set {name}=false"));
         }
     }
-    environment.word("QUEEN_RAFT_REPLICATOR", (), &[("local", ())]);
-    environment.word("DEFAULT_SUBSCRIPTION_MODE", (), &[("new", ()), ("new-only", ())]);
+    environment.word(&broker::REPLICATOR);
+    environment.word(&broker::SUBSCRIPTION_MODE);
+}
+
+/// What is not clearly off would be dangerous to take for off.
+fn is_on(text: &str) -> bool {
+    !matches!(text.to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off")
 }
 
 fn bind_address(environment: &Environment) -> IpAddr {
@@ -140,8 +133,8 @@ fn bind_address(environment: &Environment) -> IpAddr {
 }
 
 fn node_id(environment: &Environment, host: &str) -> u64 {
-    if environment.get("QUEEN_RAFT_NODE_ID").is_none_or(|text| text != "ordinal") {
-        return environment.number("QUEEN_RAFT_NODE_ID", 1, 1..=u64::from(u32::MAX));
+    if environment.get(broker::NODE_ID.name).is_none_or(|text| text != "ordinal") {
+        return environment.number(&broker::NODE_ID).unwrap_or(1);
     }
     let ordinal = host.rsplit('-').next().and_then(|suffix| suffix.parse::<u32>().ok());
     ordinal.map_or_else(
@@ -199,7 +192,7 @@ mod tests {
             ("QUEEN_RAFT_REPLICATOR", "openraft"),
         ]);
         assert_eq!(problems.len(), 8, "{problems:#?}");
-        assert!(problems.iter().any(|p| p.starts_with("PORT=http: is not a whole number")));
+        assert!(problems.iter().any(|p| p.starts_with("PORT=http: not a whole number")));
         assert!(problems.iter().any(|p| p.starts_with("JWT_ENABLED is on: authentication")));
     }
 

@@ -44,7 +44,7 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
-    ("xtask", &[], &[]),
+    ("xtask", &["queen-core"], &[]),
 ];
 
 /// A library, the packages that may name it outside their tests, and why no other may.

@@ -1,13 +1,17 @@
-//! The checks of the house: `cargo xtask tidy` and `cargo xtask licences`.
+//! The checks of the house: `cargo xtask tidy` and `cargo xtask licences`; and the pages made from
+//! the code: `cargo xtask references`.
 //!
 //! Owns: which check runs, how findings are printed, the exit code. Leaves to others: the rules
-//! themselves (`edges`, `files`, `modules`, `licences`), formatting (`rustfmt`) and lints (`clippy`).
+//! themselves (`edges`, `files`, `modules`, `licences`), the pages (`references`), formatting (`rustfmt`) and lints (`clippy`).
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod edges;
 mod files;
 mod licences;
 mod metadata;
 mod modules;
+mod references;
 mod spdx;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +22,9 @@ cargo xtask <check>
 
   tidy       crate edges, file headers, sizes, names, dead files, unfinished marks
   licences   every dependency's licence is on the permissive list
-  all        both";
+  all        both, and that docs/reference is what the code says
+
+  references writes docs/reference";
 
 fn main() -> ExitCode {
     let check = std::env::args().nth(1).unwrap_or_default();
@@ -28,8 +34,10 @@ fn main() -> ExitCode {
         "licences" => licences::check(&root),
         "all" => tidy(&root).and_then(|mut found| {
             found.extend(licences::check(&root)?);
+            found.extend(references::check(&root));
             Ok(found)
         }),
+        "references" => references::write(&root),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);
