@@ -1,6 +1,7 @@
 //! Against a real S3 server inside the process, on the loopback.
 
 use super::*;
+use crate::settings::Sse;
 use crate::settings::{Secret, StaticKeys};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use s3s::auth::SimpleAuth;

@@ -1,0 +1,125 @@
+//! What a failed request means: its kind, and words that say what to do.
+//!
+//! Owns: the reading of the library's errors and of S3's codes. Leaves to others: pauses (`retry`).
+
+use crate::bucket::ErrorKind;
+
+/// 404, unless it is the bucket that is missing.
+pub(super) fn is_missing_key(err: &object_store::Error) -> bool {
+    matches!(err, object_store::Error::NotFound { .. }) && !chain(err).contains("NoSuchBucket")
+}
+
+fn chain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut source = err.source();
+    while let Some(err) = source {
+        let more = err.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = err.source();
+    }
+    text
+}
+
+/// What S3 calls it, in its XML.
+fn s3_code(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code)
+}
+
+/// What S3 says of it, in its XML.
+fn s3_message(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("<Message>")?;
+    rest.split_once("</Message>").map(|(message, _)| message)
+}
+
+/// HTTP status in the library's text.
+fn status_in(text: &str) -> Option<u16> {
+    let (_, rest) = text.split_once("non-2xx status code: ")?;
+    rest.get(..3)?.parse().ok()
+}
+
+pub(super) fn explain(
+    err: &object_store::Error,
+    bucket: &str,
+    endpoint: &str,
+) -> (ErrorKind, String) {
+    let text = chain(err);
+    let code = s3_code(&text);
+    let status = status_in(&text);
+    let known: Option<(ErrorKind, String)> = match (code, status) {
+        (Some("NoSuchBucket"), _) => Some((
+            ErrorKind::MissingBucket,
+            format!("bucket {bucket} does not exist at {endpoint}; make it, or correct QUEEN_S3_BUCKET"),
+        )),
+        (Some("InvalidAccessKeyId"), _) => Some((
+            ErrorKind::WrongKey,
+            format!("{endpoint} does not know this access key; correct QUEEN_S3_ACCESS_KEY"),
+        )),
+        (Some("SignatureDoesNotMatch"), _) => Some((
+            ErrorKind::WrongSecret,
+            "the signature does not match: the secret does not belong to the access key; correct QUEEN_S3_SECRET_KEY".to_owned(),
+        )),
+        (Some("RequestTimeTooSkewed"), _) => Some((
+            ErrorKind::ClockSkew,
+            "the clocks of this machine and of the bucket differ by more than 15 minutes; set this machine's clock".to_owned(),
+        )),
+        (Some("ExpiredToken" | "ExpiredTokenException"), _) => Some((
+            ErrorKind::ExpiredCredentials,
+            "the temporary credentials have expired; renew QUEEN_S3_SESSION_TOKEN and its keys".to_owned(),
+        )),
+        (Some("AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException"), _) => Some((
+            ErrorKind::WrongRegion,
+            format!("bucket {bucket} lies in another region; correct QUEEN_S3_REGION"),
+        )),
+        (Some("SlowDown" | "RequestLimitExceeded"), _) | (_, Some(429)) => Some((
+            ErrorKind::Throttled,
+            format!("{endpoint} asks for fewer requests"),
+        )),
+        (Some("AccessDenied"), _) | (_, Some(403)) => Some((
+            ErrorKind::Forbidden,
+            format!("access to bucket {bucket} is denied: the key needs PutObject and GetObject under the prefix"),
+        )),
+        (Some("KeyTooLongError"), _) => Some((
+            ErrorKind::Refused,
+            format!(
+                "the object's name is too long for {endpoint} ({}): the queue needs a shorter name, or the sink a shorter QUEEN_S3_PREFIX",
+                s3_message(&text).unwrap_or("KeyTooLongError")
+            ),
+        )),
+        (Some("InternalError" | "ServiceUnavailable" | "RequestTimeout"), _) => Some((
+            ErrorKind::Unreachable,
+            format!("{endpoint} cannot answer now ({})", code.unwrap_or_default()),
+        )),
+        _ => None,
+    };
+    if let Some(known) = known {
+        return known;
+    }
+    match status {
+        Some(404) => (
+            ErrorKind::MissingBucket,
+            format!(
+                "bucket {bucket} was not found at {endpoint} (404); make it, or correct QUEEN_S3_BUCKET"
+            ),
+        ),
+        Some(status) if (400..500).contains(&status) && status != 408 => (
+            ErrorKind::Refused,
+            format!("{endpoint} refused: {status} {}", code.unwrap_or("without a code")),
+        ),
+        Some(status) => (ErrorKind::Unreachable, format!("{endpoint} answered {status}")),
+        None if text.contains("Server returned error response") => {
+            (ErrorKind::Unreachable, format!("{endpoint} answered 200 with an error inside"))
+        }
+        None => (ErrorKind::Unreachable, format!("{endpoint} is unreachable: {}", short(&text))),
+    }
+}
+
+/// The end of a chain says the cause; addresses and ids before it help nobody.
+fn short(text: &str) -> &str {
+    let start = text.rfind("error sending request").unwrap_or(0);
+    let end = text.char_indices().nth(start + 300).map_or(text.len(), |(at, _)| at.max(start));
+    &text[start..end]
+}
