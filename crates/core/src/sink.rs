@@ -4,8 +4,8 @@
 //! manifests and of hour files. Every field is written; unknown fields are ignored when read.
 //! Leaves to others: when each is written (`queen-sink`), what a pin does (`queen-state`).
 //!
-//! The state machine reads `queueId`, `k`, `tStart` and `tEnd` of an intent and `k` of a committed
-//! row: those names and their types are fixed.
+//! The state machine reads `queueId`, `k`, `tStart` and `tEnd` of an intent, `k` and `tEnd` of a
+//! committed row, and all of the `start` and `on` rows: those names and their types are fixed.
 
 mod committed;
 mod hour;

@@ -357,6 +357,7 @@ impl Progress {
             records: before.map_or(0, |c| c.records) + manifest.records,
             bytes: before.map_or(0, |c| c.bytes) + manifest.bytes,
             records_lost: before.map_or(0, |c| c.records_lost) + lost,
+            gaps: 0,
             queue_id: intent.queue_id,
             log_to: intent.log_to,
             hour: open,

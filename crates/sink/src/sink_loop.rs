@@ -103,7 +103,7 @@ impl SinkLoop {
             }
             tokio::time::sleep(pause(context.host.random(), attempt)).await;
         };
-        let row = SinkOn { stamp: boot.0 }.to_json();
+        let row = SinkOn { stamp: boot.0, all: None }.to_json();
         let row = put_once(&*context.host, &on_key(&context.settings.sink), &row).await;
         let first = SinkOn::from_json(&row.value).map_or(boot, |on| Stamp(on.stamp));
         TurnedOn { first, boot }

@@ -3,13 +3,17 @@
 //! Owns: the rows and the log of deleted queues and groups, until nothing of them is left. Leaves to
 //! others: the deletion itself, which makes them unreachable at once (`queue_admin`, `group_admin`).
 //!
-//! A deleted queue that a sink has pinned keeps its log and the rows that lead into it.
+//! A deleted queue that a sink has pinned keeps its log and the rows that lead into it. What a sink
+//! had not copied at the deletion is recorded as lost before the rows go that tell of it. Upholds
+//! `loss-is-listed`.
 
-use crate::pin;
-use crate::step::{Step, bad_row, decode, parts, scan_prefix};
+use crate::lost::{self, Range};
+use crate::step::{Queue, Step, bad_row, decode, parts, scan_prefix};
 use crate::tables::StorageError;
 use crate::{Reading, Storage};
-use queen_core::row::{CursorRow, GroupRow, PartitionRow, Row, key};
+use crate::{pin, run};
+use queen_core::row::{CursorRow, GoneRow, GroupRow, PartitionRow, Row, SinkMark, key};
+use queen_core::sink::LossReason;
 use queen_core::table::Table;
 use queen_core::{GroupId, PartitionId, QueueId, Stamp};
 
@@ -22,13 +26,33 @@ const BATCH: usize = 256;
 const QUEUE: u8 = b'q';
 const GROUP: u8 = b'g';
 
-/// Removes what is left of a deleted queue, as far as one step goes.
-pub(crate) fn queue<S: Storage>(step: &mut Step<'_, S>, id: QueueId) -> Result<(), StorageError> {
+/// Removes what is left of a queue deleted now, as far as one step goes.
+pub(crate) fn queue<S: Storage>(step: &mut Step<'_, S>, queue: &Queue) -> Result<(), StorageError> {
+    let id = queue.id;
+    let row = GoneRow { sinks: sink_marks(step, queue)? };
     let mut budget = FIRST_STEP_ROWS;
-    if remove_queue(step, id, &mut budget)? != Left::Nothing {
-        step.store.put(Table::Gone, &marker(QUEUE, id.0), &[]);
+    if remove_queue(step, id, &row, &mut budget)? != Left::Nothing {
+        match row.sinks.is_empty() {
+            true => step.store.put(Table::Gone, &marker(QUEUE, id.0), &[]),
+            false => step.put(&marker(QUEUE, id.0), &row),
+        }
     }
     Ok(())
+}
+
+/// What each sink loses with the queue: all that it has neither copied nor pinned. Taken once, at
+/// the deletion: a sink goes on with the next queue of the same name.
+fn sink_marks<S: Storage>(
+    step: &Step<'_, S>,
+    queue: &Queue,
+) -> Result<Vec<SinkMark>, StorageError> {
+    let followers = lost::followers(&*step.store, &queue.row, step.stamp)?;
+    let marks = followers.into_iter().map(|follower| {
+        let pin = pin::pin_of(queue.id, &follower.sink, &*step.store)?;
+        let from = pin.map_or(follower.from, |pin| pin.to.max(follower.from));
+        Ok(SinkMark { sink: follower.sink, from })
+    });
+    marks.collect()
 }
 
 /// Removes what is left of a forgotten group, as far as one step goes.
@@ -48,10 +72,14 @@ pub fn sweep<S: Storage>(step: &mut Step<'_, S>, limit: usize) -> Result<bool, S
         let Some((last, _)) = left.last() else { return Ok(false) };
         from = last.to_vec();
         from.push(0);
-        for (key, _) in &left {
+        for (key, value) in &left {
             let (kind, id) = read_marker(key)?;
+            let row = match value.is_empty() {
+                true => GoneRow::default(),
+                false => decode(key, value)?,
+            };
             let done = match kind {
-                QUEUE => match remove_queue(step, QueueId(id), &mut budget)? {
+                QUEUE => match remove_queue(step, QueueId(id), &row, &mut budget)? {
                     Left::Nothing => true,
                     Left::Pinned => false,
                     Left::More => return Ok(true),
@@ -113,6 +141,7 @@ enum Left {
 fn remove_queue<S: Storage>(
     step: &mut Step<'_, S>,
     queue: QueueId,
+    gone: &GoneRow,
     budget: &mut usize,
 ) -> Result<Left, StorageError> {
     let prefix = key::queue(queue);
@@ -139,7 +168,9 @@ fn remove_queue<S: Storage>(
         let partitions = scan_prefix(&*step.store, Table::Partition, &prefix, BATCH)?;
         for (key, value) in &partitions {
             let row: PartitionRow = decode(key, value)?;
-            if !remove_partition(step, queue, &row, budget)? {
+            if !record_loss(step, queue, gone, key, &row, budget)?
+                || !remove_partition(step, queue, &row, budget)?
+            {
                 return Ok(Left::More);
             }
             step.store.delete(Table::Partition, key);
@@ -155,6 +186,44 @@ fn remove_queue<S: Storage>(
     step.memo.forget(queue);
     step.store.delete(Table::Queue, &prefix);
     Ok(Left::Nothing)
+}
+
+/// Look-ups that finding and recording one range costs, about.
+const RANGE_ROWS: usize = 8;
+
+/// Records what the sinks lose with a partition, once; false when the budget ended before.
+fn record_loss<S: Storage>(
+    step: &mut Step<'_, S>,
+    id: QueueId,
+    gone: &GoneRow,
+    row_key: &[u8],
+    row: &PartitionRow,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    if gone.sinks.is_empty() || row.log_start == row.next {
+        return Ok(true);
+    }
+    let Some(queue) = step.queue_with_id(id)? else { return Ok(true) };
+    let cost = RANGE_ROWS * gone.sinks.len();
+    if *budget < cost {
+        return Ok(false);
+    }
+    *budget -= cost;
+    let name = parts(Table::Partition, row_key, key::name_in_queue(row_key))?;
+    for mark in &gone.sinks {
+        let range = Range {
+            queue: id,
+            partition: row.id,
+            name,
+            from: run::first_stamped(&*step.store, row, row.log_start, mark.from)?,
+            end: row.next,
+            reason: LossReason::Deleted,
+        };
+        lost::record(step, &queue.row, &mark.sink, range)?;
+    }
+    // Its runs go now, maybe in several steps: it has nothing left to lose.
+    step.put(row_key, &PartitionRow { log_start: row.next, ..*row });
+    Ok(true)
 }
 
 /// Removes a queue's dead letters; false when the budget ended before.

@@ -397,7 +397,8 @@ pub fn namespaces<S: Tables>(
     named.collect()
 }
 
-fn live<S: Tables>(
+/// The row at a key, unless its time is over.
+pub(crate) fn live<S: Tables>(
     tenant: TenantId,
     ns: &str,
     key: &str,

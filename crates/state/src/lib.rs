@@ -6,7 +6,7 @@
 //!
 //! No I/O but through the traits, no clock, no randomness, no hash-order iteration, no floats in
 //! decisions. Upholds `stamps-rise`, `offsets-gapless`, `apply-deterministic`, `one-live-lease`,
-//! `cursor-never-passes-unsettled`, `kv-versions-rise`.
+//! `cursor-never-passes-unsettled`, `kv-versions-rise`, `loss-is-listed`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -20,6 +20,7 @@ pub mod invariants;
 pub mod kv;
 pub mod lease;
 pub mod logs;
+pub mod lost;
 mod machine;
 pub mod memory;
 #[cfg(test)]

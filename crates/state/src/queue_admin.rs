@@ -69,8 +69,8 @@ pub(crate) fn delete<S: Storage>(
     row.deleted = Some(step.stamp);
     step.store.delete(Table::QueueName, &key::queue_name(command.tenant, command.queue));
     step.memo.forget(queue.id);
-    step.put_queue(Queue { id: queue.id, row });
-    gone::queue(step, queue.id)?;
+    let queue = step.put_queue(Queue { id: queue.id, row });
+    gone::queue(step, &queue)?;
     step.events.push(Event::QueueChanged { queue: queue.id });
     Ok(Reply::Deleted(true))
 }

@@ -5,9 +5,11 @@
 //!
 //! A queue's log is trimmed from its front, run by run in log order; a segment is dropped when
 //! nothing in it is left. What a pin holds stays. A partition's log start moves up with its runs;
-//! cursors and transaction ids are left as they are.
+//! cursors and transaction ids are left as they are. What a sink still had to copy is recorded as
+//! lost in the same command. Upholds `loss-is-listed`.
 
 use crate::group;
+use crate::lost::{self, Follower, Range};
 use crate::segment::Headers;
 use crate::step::{Partition, Queue, Step, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::StorageError;
@@ -15,14 +17,12 @@ use crate::{Storage, pin};
 use queen_core::row::pin::PinValue;
 use queen_core::row::{GroupRow, SegmentRow, key};
 use queen_core::run::RunHeader;
+use queen_core::sink::LossReason;
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
 
 /// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
 const GROUPS_MAX: usize = 1024;
-
-/// Kept beyond what a sink has confirmed, and the shortest that its longest hold can be.
-const HOLD_MIN_SECONDS: u64 = 60;
 
 /// What may go.
 struct Rules {
@@ -34,6 +34,8 @@ struct Rules {
     groups: Vec<GroupRow>,
     /// What stays whatever its age.
     pins: Vec<PinValue>,
+    /// Who may still have to copy what goes.
+    followers: Vec<Follower>,
 }
 
 /// Trims a queue's log by at most `limit` runs; whether more may be due.
@@ -49,7 +51,7 @@ pub(crate) fn trim<S: Storage>(
     let mut left = limit;
     while left > 0 {
         let Some((number, row)) = oldest_segment(step, id)? else { return Ok(false) };
-        let trimmed = trim_segment(step, id, &rules, number, row, &mut left)?;
+        let trimmed = trim_segment(step, &queue, &rules, number, row, &mut left)?;
         if !trimmed {
             return Ok(false);
         }
@@ -68,6 +70,7 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
         completed_before: Stamp::ZERO,
         groups: Vec::new(),
         pins: pin::pins(queue.id, &*step.store)?,
+        followers: Vec::new(),
     };
     if options.retention_enabled {
         let floor = sink_floor(step, queue)?;
@@ -85,22 +88,24 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
             rules.groups = groups.collect::<Result<_, _>>()?;
         }
     }
-    let newest = rules.older_than.max(rules.completed_before);
-    Ok(Some(rules).filter(|_| newest > Stamp::ZERO))
+    if rules.older_than.max(rules.completed_before) == Stamp::ZERO {
+        return Ok(None);
+    }
+    rules.followers = lost::followers(&*step.store, &queue.row, step.stamp)?;
+    Ok(Some(rules))
 }
 
-/// What a queue's sink has not confirmed begins here: its retention waits for that, but not for ever.
+/// What a queue's sink has not committed begins here: its retention waits for that, but not for ever.
 fn sink_floor<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Stamp, StorageError> {
     let options = &queue.row.options;
     if options.retention_sink_hold.is_empty() {
         return Ok(Stamp::MAX);
     }
-    let longest = options.retention_sink_hold_max_seconds.max(HOLD_MIN_SECONDS as i64) as u64;
+    let longest = options.retention_sink_hold_max_seconds.max(0) as u64;
     let last_resort = step.stamp.minus_seconds(longest);
-    let (tenant, sink) = (queue.row.tenant, &options.retention_sink_hold);
-    let confirmed = pin::confirmed(tenant, sink, &queue.row.name, step.stamp, &*step.store)?;
-    let margin = confirmed.map(|end| end.minus_seconds(HOLD_MIN_SECONDS));
-    Ok(margin.map_or(last_resort, |end| end.max(last_resort)))
+    let sink = &options.retention_sink_hold;
+    let copied = lost::position(&*step.store, sink, &queue.row, step.stamp)?;
+    Ok(copied.map_or(last_resort, |copied| copied.max(last_resort)))
 }
 
 fn oldest_segment<S: Storage>(
@@ -120,30 +125,31 @@ fn oldest_segment<S: Storage>(
 /// dropped or the limit was reached.
 fn trim_segment<S: Storage>(
     step: &mut Step<'_, S>,
-    queue: QueueId,
+    queue: &Queue,
     rules: &Rules,
     number: u32,
     mut row: SegmentRow,
     left: &mut usize,
 ) -> Result<bool, StorageError> {
     let before = row;
-    let mut headers = Headers::new(queue, number, row.bytes);
+    let id = queue.id;
+    let mut headers = Headers::new(id, number, row.bytes);
     while *left > 0 && row.trimmed < row.bytes {
         let header = headers.read(&*step.store, row.trimmed)?;
         if !may_go(step, rules, &header)? {
             break;
         }
-        trim_run(step, &header)?;
+        trim_run(step, queue, rules, &header)?;
         row.trimmed += header.run_len();
         *left -= 1;
     }
     if row.trimmed == row.bytes {
-        step.drop_segment(queue, number);
+        step.drop_segment(id, number);
         return Ok(true);
     }
     if row != before {
-        step.put(&key::segment(queue, number), &row);
-        step.memo.newest.forget(queue);
+        step.put(&key::segment(id, number), &row);
+        step.memo.newest.forget(id);
     }
     Ok(*left == 0)
 }
@@ -176,14 +182,28 @@ fn completed<S: Storage>(
     Ok(any)
 }
 
-/// Takes a run out of the index and moves its partition's log start.
-fn trim_run<S: Storage>(step: &mut Step<'_, S>, header: &RunHeader) -> Result<(), StorageError> {
+/// Takes a run out of the index, moves its partition's log start, and records what is lost.
+fn trim_run<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: &Queue,
+    rules: &Rules,
+    header: &RunHeader,
+) -> Result<(), StorageError> {
     step.store.delete(Table::Run, &key::run(header.partition, header.first_offset));
-    if let Some(Partition { queue, name, mut row }) =
-        partition_with_id(&*step.store, header.partition)?
-    {
-        row.log_start = row.log_start.max(header.end_offset());
-        step.put(&key::partition(queue, &name), &row);
+    let found = partition_with_id(&*step.store, header.partition)?;
+    let Some(Partition { name, mut row, .. }) = found else { return Ok(()) };
+    row.log_start = row.log_start.max(header.end_offset());
+    step.put(&key::partition(queue.id, &name), &row);
+    let range = Range {
+        queue: queue.id,
+        partition: header.partition,
+        name: &name,
+        from: header.first_offset,
+        end: header.end_offset(),
+        reason: LossReason::Retention,
+    };
+    for follower in rules.followers.iter().filter(|follower| header.stamp >= follower.from) {
+        lost::record(step, &queue.row, &follower.sink, range)?;
     }
     Ok(())
 }

@@ -151,10 +151,16 @@ fn held_until(name: &str, key: &str) {
     };
     world.apply(&Command::Kv(KvBatch { tenant: TENANT, ops: vec![op] }));
     world.tick(&[queue]);
-    assert_eq!(start(&world), 1, "confirmed, but for the last minute");
-    world.sleep(1000);
+    assert_eq!(start(&world), 2, "all is committed");
+    world.push(name, "p", 1);
+    world.sleep(900);
     world.tick(&[queue]);
-    assert_eq!(start(&world), 2, "held long enough");
+    assert_eq!(start(&world), 2, "not committed");
+    world.sleep(101);
+    world.tick(&[queue]);
+    assert_eq!(start(&world), 3, "held long enough");
+    let lost = crate::lost::ranges(&world.store, TENANT, "lake", name, 2).unwrap();
+    assert_eq!(lost.iter().map(|r| (r.from, r.to)).collect::<Vec<_>>(), [(2, 2)]);
 }
 
 #[test]

@@ -9,9 +9,11 @@
 
 pub mod cursor;
 pub mod dead_letter;
+pub mod gone;
 pub mod group;
 pub mod key;
 pub mod kv;
+pub mod lost;
 pub mod meta;
 pub mod partition;
 pub mod pin;
@@ -22,7 +24,9 @@ pub mod transaction;
 
 pub use cursor::{CursorRow, HeldLease};
 pub use dead_letter::DeadLetterRow;
+pub use gone::{GoneRow, SinkMark};
 pub use group::{GroupRow, TailMark};
+pub use lost::{LostRow, LostWindowRow};
 pub use meta::{LastStampRow, NextIdsRow};
 pub use partition::{PartitionByIdRow, PartitionRow};
 pub use queue::{QueueNameRow, QueueRow};
@@ -142,6 +146,9 @@ mod tests {
             read::<TransactionIdExpiryRow>(&bytes);
             read::<DeadLetterRow>(&bytes);
             read::<dead_letter::DeadLetterByIdRow>(&bytes);
+            read::<GoneRow>(&bytes);
+            read::<LostRow>(&bytes);
+            read::<LostWindowRow>(&bytes);
         }
     }
 }

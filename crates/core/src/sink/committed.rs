@@ -34,6 +34,9 @@ pub struct Committed {
     pub bytes: u64,
     /// Records listed as lost in windows 1 to k.
     pub records_lost: u64,
+    /// Ranges listed as lost in windows 1 to k.
+    #[serde(default)]
+    pub gaps: u64,
     /// Queue incarnation of the window.
     pub queue_id: u32,
     /// Where the window's last run ends in that incarnation's log: the next scan starts there.

@@ -39,7 +39,8 @@ pub struct PartitionRange {
     pub records: u64,
 }
 
-/// Why records are not in the bucket.
+/// Why records are not in the bucket. Also in rows of [`crate::table::Table::Lost`], as a number: new
+/// ones go at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
@@ -103,7 +104,8 @@ pub struct Manifest {
     /// Stamp of the last record, µs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_ts: Option<u64>,
-    /// Records that will never be in the bucket.
+    /// Records that will never be in the bucket: what went before the intent was written and no
+    /// window before lists. At most 10,000 ranges; more stand in the windows after this one.
     pub lost: Vec<LostRange>,
     /// Release and format.
     pub writer: String,

@@ -17,5 +17,9 @@ super::document!(Start, "start row");
 pub struct SinkOn {
     /// µs since 1970 UTC, log clock.
     pub stamp: u64,
+    /// Where the copy of a queue begins that has no `start` row yet; absent when the sink copies
+    /// named queues only. `stamp`: when it began to copy all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub all: Option<Start>,
 }
 super::document!(SinkOn, "sink row");

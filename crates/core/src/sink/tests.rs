@@ -36,6 +36,7 @@ fn committed() -> Committed {
         records: 3,
         bytes: 171,
         records_lost: 0,
+        gaps: 0,
         queue_id: 7,
         log_to: LogPlace(1, 371),
         hour: OpenHour { hour: 1_792_836_000_000_000, first_k: 1, records: 3, bytes: 171 },
@@ -98,7 +99,7 @@ fn manifest() -> Manifest {
 fn samples() -> Vec<String> {
     vec![
         Start { stamp: 1_792_836_000_000_000, mode: "earliest".into() }.to_json(),
-        SinkOn { stamp: 5 }.to_json(),
+        SinkOn { stamp: 5, all: None }.to_json(),
         Lease { instance: "node-1@h".into(), incarnation: "00ff".into(), since: 9 }.to_json(),
         Presence { instance: "node-1@h".into(), incarnation: "00ff".into(), reachable: true }
             .to_json(),
