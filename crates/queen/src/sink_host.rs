@@ -15,10 +15,12 @@ use queen_core::reply::{Reply, Ticked};
 use queen_core::row::{
     LastStampRow, PartitionByIdRow, QueueNameRow, QueueRow, Row, SegmentRow, key,
 };
+use queen_core::sink::LostRange;
 use queen_core::table::Table;
 use queen_core::{Code, Error, PartitionId, QueueId, Stamp, TenantId};
-use queen_sink::host::{Host, HostError, Place, QueueInfo, ScanFrom, TimelinePage};
-use queen_state::{StorageError, Tables};
+use queen_sink::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
+use queen_state::lost::{self, Waiting};
+use queen_state::{StorageError, Tables, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,14 +30,16 @@ const PAGE: usize = 1000;
 /// The broker, for the sink of the default tenant.
 pub struct SinkHost {
     broker: Broker,
+    /// Name of the sink: pins and loss are its own.
+    sink: String,
     /// Newest applied stamp handed out: what [`Host::applied`] gives when the state cannot be read.
     applied: AtomicU64,
 }
 
 impl SinkHost {
-    /// Over a running broker.
-    pub fn new(broker: Broker) -> SinkHost {
-        SinkHost { broker, applied: AtomicU64::new(0) }
+    /// Over a running broker, for the sink of this name.
+    pub fn new(broker: Broker, sink: &str) -> SinkHost {
+        SinkHost { broker, sink: sink.to_owned(), applied: AtomicU64::new(0) }
     }
 
     fn look<T>(
@@ -47,6 +51,31 @@ impl SinkHost {
 
     async fn submit(&self, command: &Command<'_>) -> Result<Reply, HostError> {
         self.broker.submit(Class::Settle, command).await.map_err(refusal)
+    }
+
+    /// Whether the sink may read a queue's log: it is live, or the sink has pinned a part of it.
+    fn is_readable(&self, queue: QueueId) -> Result<bool, HostError> {
+        self.look(|view| match row::<QueueRow>(view, &key::queue(queue))? {
+            Some(QueueRow { deleted: None, .. }) => Ok(true),
+            Some(_) => Ok(pin::pin_of(queue, &self.sink, view)?.is_some()),
+            None => Ok(false),
+        })
+    }
+
+    /// The queues of which the sink has loss to list.
+    fn lossy(&self) -> Vec<QueueInfo> {
+        let found = self.look(|view| lost::queues(view, TenantId::DEFAULT, &self.sink));
+        let found = found.unwrap_or_else(|error| {
+            tracing::error!(%error, "the sink cannot list the loss");
+            Vec::new()
+        });
+        let info = |(name, id): (String, QueueId)| QueueInfo {
+            name: Arc::from(name),
+            id,
+            created: Stamp::ZERO,
+            deleted: true,
+        };
+        found.into_iter().map(info).collect()
     }
 
     /// Stamp of the newest record of a queue; `None` when the queue is deleted or unknown.
@@ -88,7 +117,7 @@ impl Host for SinkHost {
         loop {
             let page = self.look(|view| {
                 let rows = view.scan(Table::Queue, &from, &[u8::MAX; 5], PAGE)?;
-                let infos = rows.iter().map(|(key, value)| info(key, value));
+                let infos = rows.iter().map(|(key, value)| self.shown(view, key, value));
                 let infos = infos.collect::<Result<Vec<_>, _>>()?;
                 let next = (rows.len() == PAGE).then(|| rows.last().map(|(key, _)| key.to_vec()));
                 Ok((infos, next.flatten()))
@@ -96,7 +125,10 @@ impl Host for SinkHost {
             match page {
                 Ok((infos, next)) => {
                     found.extend(infos.into_iter().flatten());
-                    let Some(mut next) = next else { return found };
+                    let Some(mut next) = next else {
+                        found.extend(self.lossy());
+                        return found;
+                    };
                     next.push(0);
                     from = next;
                 }
@@ -177,6 +209,9 @@ impl Host for SinkHost {
         from: ScanFrom,
         runs_max: usize,
     ) -> Result<TimelinePage, HostError> {
+        if !self.is_readable(queue)? {
+            return Err(HostError::Gone(format!("queue {queue} is deleted")));
+        }
         let applied = self.applied();
         timeline::scan(&self.broker, queue, from, runs_max, applied)
     }
@@ -205,9 +240,43 @@ impl Host for SinkHost {
         Ok(names)
     }
 
+    fn loss(&self, queue: &str, k: u64) -> Result<Option<Loss>, HostError> {
+        let found =
+            self.look(|view| lost::waiting(view, TenantId::DEFAULT, &self.sink, queue, k))?;
+        Ok(found.map(|Waiting { queue, since, more, records, .. }| Loss {
+            queue,
+            since,
+            more,
+            records,
+        }))
+    }
+
+    fn lost(&self, queue: &str, k: u64) -> Result<Vec<LostRange>, HostError> {
+        self.look(|view| lost::ranges(view, TenantId::DEFAULT, &self.sink, queue, k))
+    }
+
+    fn committed(&self, queue: &str) -> Result<u64, HostError> {
+        let now = self.applied();
+        self.look(|view| lost::committed(view, TenantId::DEFAULT, &self.sink, queue, now))
+    }
+
     fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
         // This release never encrypts, so an envelope comes from a key that it does not have.
         None
+    }
+}
+
+impl SinkHost {
+    /// A queue as the sink sees it; `None` when it is another tenant's, or deleted and not pinned.
+    fn shown(
+        &self,
+        view: &View<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<QueueInfo>, StorageError> {
+        let Some(info) = info(key, value)? else { return Ok(None) };
+        let hidden = info.deleted && pin::pin_of(info.id, &self.sink, view)?.is_none();
+        Ok((!hidden).then_some(info))
     }
 }
 

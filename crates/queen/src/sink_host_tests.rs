@@ -7,7 +7,7 @@ use queen_sink::host::TimelineRun;
 
 async fn broker(dir: &std::path::Path) -> (Broker, SinkHost) {
     let broker = Broker::start(BrokerOptions::new(dir)).await.unwrap();
-    (broker.clone(), SinkHost::new(broker))
+    (broker.clone(), SinkHost::new(broker, "default"))
 }
 
 async fn push(broker: &Broker, queue: &str, partition: &str, payloads: &[&str]) -> Stamp {

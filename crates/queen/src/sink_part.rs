@@ -44,7 +44,7 @@ impl SinkPart {
     /// Begins to copy, on threads of its own.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let Some((settings, bucket, broker)) = self.ready.take() else { return Ok(()) };
-        let host = Arc::new(SinkHost::new(broker));
+        let host = Arc::new(SinkHost::new(broker, &settings.sink));
         let sink = Sink::start(settings, TenantId::DEFAULT, host, Arc::new(bucket))
             .context("cannot start the sink's threads")?;
         // The cell is empty: `ready` gives its value once.

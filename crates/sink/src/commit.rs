@@ -4,13 +4,20 @@
 //! and the look at the bucket that finds it ahead of the broker.
 //! Leaves to others: which window it is (`plan`), the lease and its fence (`lease`), encoding and
 //! sending (`produce`, `upload`).
-//! Upholds: `window-is-final`, `once-in-the-lake`, `one-writer-commits`, `manifest-chain`.
+//! Upholds: `window-is-final`, `once-in-the-lake`, `one-writer-commits`, `manifest-chain`,
+//! `loss-is-listed`.
 //!
 //! ```text
 //! 1 intent     KV batch {lease mine, intent at the version read}      pins all that decides the bytes
 //! 2 objects    PUT each, then the manifest                            same key, same bytes, whoever does it
 //! 3 committed  KV batch {lease mine, committed at the version read}   the window is in the lake
 //! ```
+//!
+//! What a window lists as lost is fixed by the state machine when it applies the intent, and dropped
+//! with the commit, as the pin is. So an owner that wakes up after another has committed could read
+//! less than was there: what was read goes into the bucket only if the commit was not applied here
+//! when it had been read. A window whose queue was deleted before its intent came holds nothing: all
+//! of it is lost.
 //!
 //! Died before 1: the window is planned anew. Between 1 and 3: the next owner finds the intent, and
 //! the manifest if 2 was done; it redoes what is missing from the intent's values. After 3: nothing.
@@ -19,7 +26,7 @@ use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::pieces::sha256_hex;
 use crate::encode::{Encoding, ObjectSpec};
-use crate::host::Place;
+use crate::host::{HostError, Place, ScanFrom, blocking};
 use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
 use crate::manifest::{Owner, RANGES_MAX, is_of, manifest};
@@ -30,8 +37,8 @@ use crate::upload::Uploader;
 use crate::window::{Window, window_is_final};
 use bytes::Bytes;
 use queen_core::sink::{
-    Committed, HourFile, Intent, LogPlace, Manifest, ObjectEntry, OpenHour, PartitionsFile,
-    RowKind, row_key,
+    Committed, HourFile, Intent, LogPlace, LostRange, Manifest, ObjectEntry, OpenHour,
+    PartitionsFile, RowKind, row_key,
 };
 use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
@@ -263,16 +270,49 @@ impl Progress {
         redo: bool,
     ) -> Result<(), Stop> {
         context.state(&self.queue, "upload");
-        let (objects, summary) = self.send(context, &intent, redo).await?;
+        let (objects, summary) = match self.is_void(context, &intent).await? {
+            true => (Vec::new(), Summary::default()),
+            false => self.send(context, &intent, redo).await?,
+        };
+        let lost = self.lost(context, &intent).await?;
         context.crash(CrashPoint::AfterUpload);
         let keys = self.keys(context, &intent.prefix);
         let ranges_object = self.put_ranges(context, &keys, intent.k, &summary).await?;
-        let document = manifest(self.owner(context), &intent, objects, summary, ranges_object);
+        let document =
+            manifest(self.owner(context), &intent, objects, summary, lost, ranges_object);
         let json = document.to_json();
         let key = keys.manifest(intent.k);
         self.put(context, &key, &json).await?;
         context.crash(CrashPoint::BeforeCommit);
         self.point(context, lease, &intent, key, sha256_hex(json.as_bytes()), &document).await
+    }
+
+    /// Whether this node has not applied the commit of the intent's window.
+    fn is_kept(&self, context: &Context, intent: &Intent) -> Result<bool, HostError> {
+        Ok(context.host.committed(&self.queue)? < intent.k)
+    }
+
+    /// Whether the queue was deleted before the intent came, so that nothing pinned its records.
+    async fn is_void(&self, context: &Context, intent: &Intent) -> Result<bool, Stop> {
+        let (queue, from) = (QueueId(intent.queue_id), intent.log_from);
+        if from == intent.log_to {
+            return Ok(true);
+        }
+        let host = Arc::clone(&context.host);
+        let from = ScanFrom::Place(Place { segment: from.0, at: from.1 });
+        match blocking(&*context.host, move || host.timeline(queue, from, 1)).await {
+            Err(HostError::Gone(_)) if self.is_kept(context, intent)? => Ok(true),
+            Err(HostError::Gone(_)) => Err(Stop::Fenced),
+            Err(err) => Err(err.into()),
+            Ok(_) => Ok(false),
+        }
+    }
+
+    /// What the window lists as lost.
+    async fn lost(&self, context: &Context, intent: &Intent) -> Result<Vec<LostRange>, Stop> {
+        let (host, queue, k) = (Arc::clone(&context.host), self.queue.clone(), intent.k);
+        let lost = blocking(&*context.host, move || host.lost(&queue, k)).await?;
+        if self.is_kept(context, intent)? { Ok(lost) } else { Err(Stop::Fenced) }
     }
 
     /// Brings the data objects into the bucket.
@@ -292,6 +332,7 @@ impl Progress {
             multipart_threshold: context.settings.bucket.multipart_threshold,
             ask_first: redo,
             told: &context.tells(&self.queue),
+            kept: &|| self.is_kept(context, intent).unwrap_or(false),
             on_the_way: &|| context.crash(CrashPoint::MidUpload),
         };
         Ok(uploader.window(job).await?)
@@ -357,7 +398,7 @@ impl Progress {
             records: before.map_or(0, |c| c.records) + manifest.records,
             bytes: before.map_or(0, |c| c.bytes) + manifest.bytes,
             records_lost: before.map_or(0, |c| c.records_lost) + lost,
-            gaps: 0,
+            gaps: before.map_or(0, |c| c.gaps) + manifest.lost.len() as u64,
             queue_id: intent.queue_id,
             log_to: intent.log_to,
             hour: open,

@@ -101,6 +101,7 @@ impl From<HostError> for Stop {
 impl From<UploadError> for Stop {
     fn from(err: UploadError) -> Stop {
         match err {
+            UploadError::Committed => Stop::Fenced,
             UploadError::Read(ReadError::Sealed { .. }) => Stop::Undecryptable(err.to_string()),
             // A pinned window is never gone; if it is, that is for a person to see.
             err => Stop::Failed(err.to_string()),
@@ -138,6 +139,7 @@ impl Context {
             line.records = committed.records;
             line.bytes = committed.bytes;
             line.records_lost = committed.records_lost;
+            line.gaps = committed.gaps;
             line.t_end = Some(Stamp(committed.t_end).to_iso());
         });
     }

@@ -11,6 +11,7 @@
 use async_trait::async_trait;
 use queen_core::kv::{KvOp, KvOutcome};
 use queen_core::run::RunHeader;
+use queen_core::sink::LostRange;
 use queen_core::{PartitionId, QueueId, Stamp};
 use std::sync::Arc;
 
@@ -35,8 +36,22 @@ pub struct QueueInfo {
     /// Stamp of the command that made it; smaller than the stamp of each of its records, or equal to
     /// that of the first ones when the push itself made the queue.
     pub created: Stamp,
-    /// Deleted, and kept only because an intent pins a range of its log.
+    /// Deleted, and shown only because an intent of this sink pins a range of its log, or because
+    /// the sink still has loss of it to list.
     pub deleted: bool,
+}
+
+/// Loss that a window has to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Queue incarnation of the first of it.
+    pub queue: QueueId,
+    /// Stamp at which the first of it went.
+    pub since: Stamp,
+    /// More went than one window lists: the windows after it list the rest.
+    pub more: bool,
+    /// Records that the window lists as of now.
+    pub records: u64,
 }
 
 /// Where a scan of the timeline starts.
@@ -108,8 +123,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// The broker, as the sink sees it. All calls concern the sink's tenant.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
-    /// All queues, with the deleted incarnations that a pin keeps, in no particular order. Does not
-    /// block.
+    /// All queues, with the deleted incarnations that a pin of this sink keeps or of which it has loss
+    /// to list, in no particular order. Does not block.
     fn queues(&self) -> Vec<QueueInfo>;
 
     /// The live incarnation of a queue, looked up by name. Does not block.
@@ -147,7 +162,8 @@ pub trait Host: Send + Sync + 'static {
     /// Runs of the queue in log order, at most `runs_max` (at least 1 unless `end`).
     ///
     /// A sequential scan of headers: costs what it passes over, never what the queue has elsewhere.
-    /// May block on a disk.
+    /// May block on a disk. [`HostError::Gone`] when the incarnation is deleted and no pin of this
+    /// sink keeps it: all that the sink had not copied is lost.
     fn timeline(
         &self,
         queue: QueueId,
@@ -165,6 +181,24 @@ pub trait Host: Send + Sync + 'static {
         queue: QueueId,
         partitions: &[PartitionId],
     ) -> Result<Vec<Arc<str>>, HostError>;
+
+    /// What window `k` of a queue has to list as lost, as of now; `None` when nothing. A change from
+    /// nothing wakes [`Host::queues_changed`]. Does not block.
+    ///
+    /// The state machine records loss in the command that takes the records, for the first window
+    /// whose intent is not written yet. So from the intent of `k` on the answer for `k` is final,
+    /// until this node applies the commit of `k`: then it is `None`.
+    fn loss(&self, queue: &str, k: u64) -> Result<Option<Loss>, HostError>;
+
+    /// The ranges of that loss, by partition and offset; at most 10,000. May block on a disk.
+    fn lost(&self, queue: &str, k: u64) -> Result<Vec<LostRange>, HostError>;
+
+    /// Number of the last window of a queue whose commit this node has applied; 0 before the first.
+    /// Does not block.
+    ///
+    /// While it is below `k`, pin and loss of window `k` are still there: what was read before this
+    /// call was whole.
+    fn committed(&self, queue: &str) -> Result<u64, HostError>;
 
     /// Opens the envelope of an encrypted payload; `None` when this node has no key that opens it.
     fn decrypt(&self, queue: QueueId, envelope: &[u8]) -> Option<Vec<u8>>;

@@ -20,6 +20,7 @@ mod lease;
 mod manifest;
 mod memory;
 mod metrics;
+mod names;
 mod plan;
 mod produce;
 mod read;
@@ -28,6 +29,7 @@ pub mod settings;
 mod sink;
 mod sink_loop;
 mod spread;
+mod start;
 pub mod status;
 #[cfg(test)]
 mod testing;

@@ -2,12 +2,12 @@
 //!
 //! Owns: the mapping from intent and objects to the document.
 //! Leaves to others: its bytes (`queen_core::sink`), sending it (`commit`).
-//! Upholds: `manifest-chain`.
+//! Upholds: `manifest-chain`, `loss-is-listed`.
 //!
 //! Nothing in a manifest varies with the node or the try: a late copy of it is the same bytes.
 
 use crate::produce::Summary;
-use queen_core::sink::{Intent, Manifest, ObjectEntry};
+use queen_core::sink::{Intent, LostRange, Manifest, ObjectEntry};
 use queen_core::{Stamp, TenantId};
 
 /// Partitions listed in the manifest itself; more go to an object beside it.
@@ -31,6 +31,7 @@ pub fn manifest(
     intent: &Intent,
     objects: Vec<ObjectEntry>,
     summary: Summary,
+    lost: Vec<LostRange>,
     ranges_object: Option<(String, String)>,
 ) -> Manifest {
     let partitions = summary.ranges.len() as u64;
@@ -52,7 +53,7 @@ pub fn manifest(
         partitions,
         min_ts: summary.min_ts,
         max_ts: summary.max_ts,
-        lost: Vec::new(),
+        lost,
         writer: intent.writer.clone(),
         committed_at: Stamp(intent.at).to_iso(),
         v: 1,
@@ -79,5 +80,5 @@ pub fn is_of(manifest: &Manifest, owner: Owner<'_>, intent: &Intent) -> bool {
 }
 
 fn manifest_like(owner: Owner<'_>, intent: &Intent) -> Manifest {
-    manifest(owner, intent, Vec::new(), Summary::default(), None)
+    manifest(owner, intent, Vec::new(), Summary::default(), Vec::new(), None)
 }

@@ -1,14 +1,14 @@
 //! Decides when an open window closes, from the log alone.
 //!
-//! Owns: the close rule (size, age from the first record, boundary) and the start and end of a
-//! window.
+//! Owns: the close rule (size, age from the first record, boundary), the start and end of a window,
+//! and when loss gets a window of its own.
 //! Leaves to others: reading the timeline (`worker`), what is done with a window (`commit`).
 //! Upholds: `windows-tile`.
 //!
 //! Pure: two nodes that see the same runs close the same windows, however the runs come in pages
 //! and whenever they look.
 
-use crate::host::{Place, TimelineRun};
+use crate::host::{Loss, Place, TimelineRun};
 use crate::layout::Align;
 use crate::window::{Closed, Window};
 use queen_core::{QueueId, Stamp};
@@ -136,6 +136,42 @@ impl Planner {
         self.closed(None)
     }
 
+    /// The stamp at which loss gets a window without records, as long as no record opens one: as old
+    /// as a record would have to be, or at once when there is more than one window can list.
+    pub fn loss_limit(&self, loss: &Loss) -> Stamp {
+        let age = Stamp(loss.since.0.saturating_add(self.rule.max_window_us.max(1)));
+        let boundary = self.rule.align.above(loss.since).unwrap_or(Stamp::MAX);
+        let limit = if loss.more { loss.since } else { age.min(boundary) };
+        limit.max(Stamp(self.start_at(loss.since).0.saturating_add(1)))
+    }
+
+    /// Cuts a window without records for loss that is due, when nothing is open and every record
+    /// stamped at or below `through` was given to [`Planner::add`]. The log was read up to `at`.
+    pub fn close_empty(&self, loss: &Loss, through: Stamp, at: Place) -> Option<Window> {
+        let (t_start, t_end) = (self.start_at(loss.since), self.loss_limit(loss));
+        let due = self.open.is_none() && t_end <= through;
+        due.then_some(Window {
+            queue: self.queue,
+            t_start,
+            t_end,
+            first: t_start,
+            from: at,
+            to: at,
+            records: 0,
+            weight: 0,
+            why: Closed::Loss,
+        })
+    }
+
+    /// Where a window starts whose first record or loss has this stamp.
+    fn start_at(&self, first: Stamp) -> Stamp {
+        match (self.end_before, self.rule.align.below(first)) {
+            (Some(end), Some(boundary)) => end.max(boundary),
+            (Some(end), None) => end,
+            (None, boundary) => boundary.unwrap_or(first),
+        }
+    }
+
     /// `at`: by size; otherwise at the limit.
     fn closed(&mut self, at: Option<Stamp>) -> Option<Window> {
         let open = self.open.take()?;
@@ -144,14 +180,9 @@ impl Planner {
             None if open.by_boundary => Closed::Boundary,
             None => Closed::Age,
         };
-        let floor = match (self.end_before, self.rule.align.below(open.first)) {
-            (Some(end), Some(boundary)) => end.max(boundary),
-            (Some(end), None) => end,
-            (None, boundary) => boundary.unwrap_or(open.first),
-        };
         Some(Window {
             queue: self.queue,
-            t_start: floor,
+            t_start: self.start_at(open.first),
             t_end: at.unwrap_or(open.limit),
             first: open.first,
             from: open.from,

@@ -8,17 +8,16 @@
 use crate::bucket::Bucket;
 use crate::context::Context;
 use crate::host::Host;
-use crate::lease::put_once;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
-use crate::retry::{Limiter, pause};
+use crate::retry::Limiter;
 use crate::settings::{Queues, Settings};
 use crate::spread::{Spread, share};
+use crate::start::turn_on;
 use crate::status::{Board, BucketStatus};
-use crate::worker::{TurnedOn, Wish, Worker};
+use crate::worker::{Wish, Worker};
 use futures::FutureExt as _;
 use parking_lot::Mutex;
-use queen_core::sink::{SinkOn, on_key};
 use queen_core::{Stamp, TenantId};
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -80,36 +79,20 @@ impl SinkLoop {
     /// process does that is killed.
     pub async fn run(&self) {
         let mut wish = self.wish.subscribe();
-        let on = tokio::select! {
+        let since = tokio::select! {
         biased;
-                   on = self.turned_on() => on,
+                   since = turn_on(&self.context) => since,
                    _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
                };
         tokio::select! {
         biased;
-                   () = self.workers(on) => {}
+                   () = self.workers(since) => {}
                    () = self.spread.keep(&self.context) => {}
                }
         self.spread.leave(&self.context).await;
     }
 
-    async fn turned_on(&self) -> TurnedOn {
-        let context = &self.context;
-        let mut attempt = 0;
-        let boot = loop {
-            match context.host.tick().await {
-                Ok(stamp) => break stamp,
-                Err(_) => attempt += 1,
-            }
-            tokio::time::sleep(pause(context.host.random(), attempt)).await;
-        };
-        let row = SinkOn { stamp: boot.0, all: None }.to_json();
-        let row = put_once(&*context.host, &on_key(&context.settings.sink), &row).await;
-        let first = SinkOn::from_json(&row.value).map_or(boot, |on| Stamp(on.stamp));
-        TurnedOn { first, boot }
-    }
-
-    async fn workers(&self, on: TurnedOn) {
+    async fn workers(&self, since: Stamp) {
         let mut wish = self.wish.subscribe();
         let mut known: BTreeSet<String> = BTreeSet::new();
         let mut workers = JoinSet::new();
@@ -117,7 +100,7 @@ impl SinkLoop {
         while *wish.borrow() == Wish::Run {
             for queue in self.wanted() {
                 if known.insert(queue.clone()) {
-                    workers.spawn(self.worker(queue, on));
+                    workers.spawn(self.worker(queue, since));
                 }
             }
             let there = known.iter().filter(|name| self.context.host.queue(name).is_some());
@@ -139,13 +122,13 @@ impl SinkLoop {
 
     /// A queue's worker; gives the queue's name at its end. A bug in one queue's work must not stop
     /// the others: it is logged, shown, and the queue is begun anew after a minute.
-    fn worker(&self, queue: String, on: TurnedOn) -> impl Future<Output = String> + use<> {
+    fn worker(&self, queue: String, since: Stamp) -> impl Future<Output = String> + use<> {
         let context = self.context.clone();
         let worker = Worker {
             context: context.clone(),
             queue: queue.clone(),
             spread: self.spread.clone(),
-            on,
+            since,
             wish: self.wish.subscribe(),
         };
         let mut wish = self.wish.subscribe();

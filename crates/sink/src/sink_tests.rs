@@ -5,7 +5,7 @@ use crate::bucket::ErrorKind;
 use crate::encode::pieces::sha256_hex;
 use crate::settings::Surroundings;
 use crate::testing::{Appended, Fault, Faults, SimBroker, SimStore};
-use queen_core::sink::{Committed, Manifest};
+use queen_core::sink::{Committed, LostRange, Manifest};
 use tokio::task::JoinHandle;
 
 const ORDERS: &str = "s3:default:orders";
@@ -93,8 +93,40 @@ async fn all_there(broker: &SimBroker, records: usize) {
     until("every record in the bucket", there).await;
 }
 
-/// Reads the lake as a reader does, and holds it against the log.
-fn check_lake(store: &SimStore, log: &[Appended]) {
+/// Reads the lake as a reader does, and holds it against the log; gives what is listed as lost.
+fn check_lake(store: &SimStore, log: &[Appended]) -> Vec<LostRange> {
+    let (mut lake, lost) = read_lake(store);
+    let mut log = log.to_vec();
+    lake.sort();
+    log.sort();
+    assert_eq!(lake, log, "each record once");
+    lost
+}
+
+/// `loss-is-listed`: each record is in one object or in one lost range. `ids`: the incarnations of
+/// the queue in the order of their creation.
+fn check_each_once(store: &SimStore, log: &[Appended], ids: &[queen_core::QueueId]) {
+    let (lake, lost) = read_lake(store);
+    let mut seen: Vec<&Appended> = lake.iter().collect();
+    for range in &lost {
+        // Offsets begin anew with an incarnation: the n-th record of that name and offset.
+        let nth = ids.iter().position(|id| id.0 == range.incarnation).unwrap();
+        for offset in range.from..=range.to {
+            let same = |a: &&Appended| a.partition == range.partition && a.offset == offset;
+            let found: Vec<&Appended> = log.iter().filter(same).collect();
+            // A partition that only one incarnation had is found by that alone.
+            seen.push(found.get(nth).or(found.last()).unwrap());
+        }
+    }
+    let mut log: Vec<&Appended> = log.iter().collect();
+    seen.sort();
+    log.sort();
+    assert_eq!(seen, log, "each record once, in the lake or listed");
+}
+
+/// Holds the lake against itself; gives its records and what is listed as lost.
+fn read_lake(store: &SimStore) -> (Vec<Appended>, Vec<LostRange>) {
+    let mut lost = Vec::new();
     let objects = store.objects();
     let mut listed = Vec::new();
     let mut lake = Vec::new();
@@ -109,6 +141,7 @@ fn check_lake(store: &SimStore, log: &[Appended]) {
         assert_eq!((manifest.k, &manifest.prev), (k, &prev), "manifest-chain");
         assert!(manifest.t_start >= end && manifest.t_end > manifest.t_start, "windows-tile");
         (prev, end) = (sha256_hex(&object.bytes), manifest.t_end);
+        lost.extend(manifest.lost.iter().cloned());
         let mut records = 0;
         for entry in &manifest.objects {
             let data = &objects[&entry.key];
@@ -138,10 +171,7 @@ fn check_lake(store: &SimStore, log: &[Appended]) {
     for (key, object) in &objects {
         assert!(object.versions.iter().all(|v| *v == object.bytes), "{key}: same name, same bytes");
     }
-    let mut log = log.to_vec();
-    lake.sort();
-    log.sort();
-    assert_eq!(lake, log, "each record once");
+    (lake, lost)
 }
 
 fn line(text: &str) -> Appended {
@@ -360,7 +390,7 @@ async fn a_queue_made_anew_goes_on_with_pointer_and_number() {
     let mut log = broker.push(id, &[("p", "1")]);
     let owner = Owner::plain(&broker, &store);
     all_there(&broker, 1).await;
-    broker.delete(id, false);
+    broker.delete(id);
     until("missing", || owner.state() == "missing").await;
     let id = broker.create("orders");
     log.extend(broker.push(id, &[("p", "2")]));
@@ -388,7 +418,7 @@ async fn a_window_of_a_deleted_queue_is_finished_from_its_pin() {
         at += 1;
     }
     assert_eq!(committed(&broker), None);
-    broker.delete(id, true);
+    broker.delete(id);
     let id = broker.create("orders");
     log.extend(broker.push(id, &[("p", "[]")]));
     let _two = Owner::plain(&broker, &store);
@@ -474,7 +504,7 @@ async fn of_all_queues_the_deleted_ones_leave_no_line() {
     let owner = Owner::start(&broker, &store, all, Arc::default());
     let id = broker.create("orders");
     until("filling", || owner.state() == "filling").await;
-    broker.delete(id, false);
+    broker.delete(id);
     until("no line", || owner.queue().is_null()).await;
     let id = broker.create("orders");
     let log = broker.push(id, &[("p", "1")]);
@@ -607,3 +637,6 @@ async fn a_name_too_long_for_s3_fails_in_words_and_other_queues_go_on() {
     broker.push(orders, &[("p", "2")]);
     all_there(&broker, 2).await;
 }
+
+#[path = "loss_tests.rs"]
+mod loss;

@@ -53,6 +53,10 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// Records listed as lost.
     pub records_lost: u64,
+    /// Ranges in which they lay.
+    pub gaps: u64,
+    /// Records that are lost and that no window lists yet.
+    pub records_lost_waiting: u64,
     /// Stays until replaced.
     pub last_error: Option<LastError>,
     /// Stamp of the oldest record that is not in the bucket.

@@ -29,6 +29,9 @@ pub enum UploadError {
     /// The window could not be read or encoded.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Another owner has committed the window: nothing keeps its records any more.
+    #[error("another owner has committed the window")]
+    Committed,
 }
 
 /// Sends windows of one queue.
@@ -47,6 +50,10 @@ pub struct Uploader<'a> {
     pub ask_first: bool,
     /// Called with each error that is tried again.
     pub told: &'a (dyn Fn(&BucketError) + Sync),
+    /// Asked when an object is encoded, before anything of it is sent: whether the log still keeps
+    /// all of the window, so that the object is whole. A fenced owner that wakes up late must not
+    /// write what retention has left over the object of another.
+    pub kept: &'a (dyn Fn() -> bool + Sync),
     /// Called while the first object is on its way, and after its first part.
     pub on_the_way: &'a (dyn Fn() + Sync),
 }
@@ -94,6 +101,9 @@ impl Uploader<'_> {
             };
             match next {
                 None => break,
+                Some(Produced::Whole { .. } | Produced::Large { .. }) if !(self.kept)() => {
+                    return Err(UploadError::Committed);
+                }
                 Some(Produced::Whole { entry, kept }) => {
                     entries.push(entry.clone());
                     let (pieces, grant) = kept.into_parts();

@@ -15,6 +15,8 @@ pub enum Closed {
     Age,
     /// The next hour or day began.
     Boundary,
+    /// It has no record: it lists loss.
+    Loss,
 }
 
 /// A closed window of one queue incarnation: a contiguous part of its log.
@@ -26,11 +28,11 @@ pub struct Window {
     pub t_start: Stamp,
     /// First stamp that is not.
     pub t_end: Stamp,
-    /// Stamp of its first record.
+    /// Stamp of its first record; its start when it has none.
     pub first: Stamp,
     /// Where its first run begins.
     pub from: Place,
-    /// Where its last run ends.
+    /// Where its last run ends; `from` when it has none.
     pub to: Place,
     /// Records in it.
     pub records: u64,
@@ -40,7 +42,8 @@ pub struct Window {
     pub why: Closed,
 }
 
-/// `windows-tile`: a window is not empty, and begins where the one before ended or later.
+/// `windows-tile`: a window is not empty, unless it lists loss, and begins where the one before ended
+/// or later.
 pub fn windows_tile(end_before: Option<Stamp>, window: &Window) -> Result<(), String> {
     let Window { t_start, t_end, first, from, to, .. } = *window;
     if end_before.is_some_and(|end| t_start < end) {
@@ -49,7 +52,8 @@ pub fn windows_tile(end_before: Option<Stamp>, window: &Window) -> Result<(), St
             t_start.0
         ));
     }
-    if !(t_start <= first && first < t_end && from < to) {
+    let holds = from < to || (window.why == Closed::Loss && from == to);
+    if !(t_start <= first && first < t_end && holds) {
         return Err(format!("windows-tile: a window is empty or turned round: {window:?}"));
     }
     Ok(())

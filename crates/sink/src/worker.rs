@@ -6,17 +6,18 @@
 
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
-use crate::host::{Place, QueueInfo, ScanFrom, TimelinePage, blocking};
+use crate::host::{Loss, Place, ScanFrom, TimelinePage, blocking};
 use crate::layout::{KEY_BYTES_MAX, QueueKeys};
-use crate::lease::{Claim, Lease, put_once, rows};
+use crate::lease::{Claim, Lease};
+use crate::names::NameLengths;
 use crate::plan::{CloseRule, Planner, weight};
 use crate::retry::pause;
-use crate::settings::{Queues, StartAt};
+use crate::settings::Queues;
 use crate::spread::Spread;
+use crate::start::{position, start_row};
 use crate::window::{Window, windows_tile};
 use queen_core::sink::{RowKind, Start, row_key};
-use queen_core::{PartitionId, QueueId, Stamp};
-use std::collections::HashMap;
+use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,8 +26,6 @@ use tracing::{error, info, warn};
 
 /// Headers asked for at a time.
 const PAGE_RUNS: usize = 4096;
-/// Lengths of partition names remembered while a window fills.
-const NAMES_MAX: usize = 200_000;
 /// A refused queue is tried again after this time.
 const REFUSED: Duration = Duration::from_secs(60);
 /// Time between two looks at a queue that is written to all the time: each look costs a scan of
@@ -44,15 +43,6 @@ pub enum Wish {
     Leave,
 }
 
-/// Stamps of the sink's own start.
-#[derive(Clone, Copy, Debug)]
-pub struct TurnedOn {
-    /// The sink was first turned on, ever.
-    pub first: Stamp,
-    /// This process turned it on.
-    pub boot: Stamp,
-}
-
 /// A worker.
 pub struct Worker {
     /// What all workers share.
@@ -61,8 +51,8 @@ pub struct Worker {
     pub queue: String,
     /// The spread over nodes.
     pub spread: Arc<Spread>,
-    /// When the sink was turned on.
-    pub on: TurnedOn,
+    /// From here on `latest` copies, unless the queue is younger.
+    pub since: Stamp,
     /// What is wanted.
     pub wish: watch::Receiver<Wish>,
 }
@@ -217,11 +207,14 @@ impl Worker {
 
     async fn until_there(&mut self) {
         let mut seen = 0;
-        while self.context.host.queue(&self.queue).is_none() {
+        let mut wish = self.wish.clone();
+        let host = &self.context.host;
+        let idle = || !matches!(host.loss(&self.queue, u64::MAX), Ok(Some(_)));
+        while host.queue(&self.queue).is_none() && idle() {
             tokio::select! {
             biased;
-                           now = self.context.host.queues_changed(seen) => seen = now,
-                           _ = self.wish.wait_for(|wish| *wish != Wish::Run) => return,
+                           now = host.queues_changed(seen) => seen = now,
+                           _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
                        }
         }
     }
@@ -239,7 +232,7 @@ impl Worker {
         keys_fit(&context, &self.queue)?;
         let mut progress = Progress::load(&context, &self.queue).await?;
         context.pointer(&self.queue, progress.committed.0.as_ref());
-        let start = self.start_row().await?;
+        let start = start_row(&context, &self.queue, self.since).await?;
         self.show_oldest(&progress, &start).await?;
         if let Some(intent) = progress.pending() {
             info!(queue = self.queue, window = intent.k, "finishing a window found at the claim");
@@ -258,36 +251,6 @@ impl Worker {
         }
     }
 
-    /// The row that says where the queue's copy begins, written on first sight.
-    async fn start_row(&self) -> Result<Start, Stop> {
-        let context = &self.context;
-        let key = row_key(&context.settings.sink, &self.queue, RowKind::Start);
-        let found = rows(&*context.host, &[&key]).await.pop().flatten();
-        let row = match found {
-            Some(row) => row,
-            None => {
-                let queue = context.host.queue(&self.queue);
-                let created = queue.as_ref().map(|queue| queue.created);
-                let mode = context.settings.start;
-                let stamp = match (mode, &context.settings.queues) {
-                    (StartAt::Latest, Queues::All) => {
-                        self.on.first.max(created.unwrap_or_default())
-                    }
-                    (StartAt::Latest, Queues::Named(_)) => {
-                        self.on.boot.max(created.unwrap_or_default())
-                    }
-                    (StartAt::Earliest, _) => {
-                        let Some(queue) = queue else { return Err(Stop::Missing) };
-                        context.host.first_retained(queue.id)?.unwrap_or(queue.created)
-                    }
-                };
-                let row = Start { stamp: stamp.0, mode: mode.word().to_owned() };
-                put_once(&*context.host, &key, &row.to_json()).await
-            }
-        };
-        Start::from_json(&row.value).map_err(|err| Stop::failed(format!("{err}: KV row {key}")))
-    }
-
     /// Shows the oldest record that is not in the bucket, before anything can get stuck.
     async fn show_oldest(&self, progress: &Progress, start: &Start) -> Result<(), Stop> {
         let Some(queue) = self.context.host.queue(&self.queue) else { return Ok(()) };
@@ -301,16 +264,28 @@ impl Worker {
 
     /// Waits until the next window is closed.
     async fn fill(&mut self, progress: &mut Progress, start: &Start) -> Result<Window, Stop> {
+        loop {
+            if let Some(window) = self.fill_from(progress, start).await? {
+                return Ok(window);
+            }
+        }
+    }
+
+    /// Fills a window from one incarnation of the queue; `None` when the queue has come or gone.
+    async fn fill_from(
+        &mut self,
+        progress: &mut Progress,
+        start: &Start,
+    ) -> Result<Option<Window>, Stop> {
         let context = self.context.clone();
         context.state(&self.queue, "filling");
-        let Some(queue) = context.host.queue(&self.queue) else { return Err(Stop::Missing) };
-        let (end_before, mut from) = position(progress, start, &queue);
-        let rule = CloseRule {
-            target_bytes: context.settings.target_bytes,
-            max_window_us: context.settings.max_window.as_micros() as u64,
-            align: context.settings.align,
+        // Read first: a queue made after the look below has all its records above it.
+        let applied = context.host.applied();
+        let Some(queue) = context.host.queue(&self.queue) else {
+            return self.fill_without_queue(progress, applied).await;
         };
-        let mut planner = Planner::new(rule, queue.id, end_before);
+        let (end_before, mut from) = position(progress, start, &queue);
+        let mut planner = Planner::new(self.rule(), queue.id, end_before);
         let mut names = NameLengths::default();
         loop {
             let page = self.page(queue.id, from).await?;
@@ -331,6 +306,11 @@ impl Worker {
             if let Some(window) = planner.close_through(page.through) {
                 return self.closed(end_before, window);
             }
+            let loss = self.loss(progress)?.filter(|_| planner.first().is_none());
+            let empty = loss.and_then(|loss| planner.close_empty(&loss, page.through, page.next));
+            if let Some(window) = empty {
+                return self.closed(end_before, window);
+            }
             let hour = progress.open_hour_end(&context);
             let open_after =
                 planner.first().is_none_or(|first| hour.is_some_and(|end| first >= end));
@@ -338,15 +318,59 @@ impl Worker {
                 progress.close_hour(&context).await?;
                 continue;
             }
-            let due = planner.limit().into_iter().chain(hour).min();
-            self.until_news(&queue, page.through, due).await?;
+            let limit = planner.limit().or(loss.map(|loss| planner.loss_limit(&loss)));
+            let due = limit.into_iter().chain(hour).min();
+            if !self.until_news(Some(queue.id), page.through, due, progress).await? {
+                return Ok(None);
+            }
         }
     }
 
-    fn closed(&self, end_before: Option<Stamp>, window: Window) -> Result<Window, Stop> {
+    fn rule(&self) -> CloseRule {
+        let settings = &self.context.settings;
+        CloseRule {
+            target_bytes: settings.target_bytes,
+            max_window_us: settings.max_window.as_micros() as u64,
+            align: settings.align,
+        }
+    }
+
+    /// Loss that the next window has to list.
+    fn loss(&self, progress: &Progress) -> Result<Option<Loss>, Stop> {
+        let loss = self.context.host.loss(&self.queue, progress.k() + 1)?;
+        self.context.board.update(&self.queue, |line| {
+            line.records_lost_waiting = loss.map_or(0, |loss| loss.records);
+        });
+        Ok(loss)
+    }
+
+    /// Waits until a window is due that lists the loss of a deleted queue.
+    async fn fill_without_queue(
+        &self,
+        progress: &Progress,
+        applied: Stamp,
+    ) -> Result<Option<Window>, Stop> {
+        let Some(loss) = self.loss(progress)? else { return Err(Stop::Missing) };
+        let committed = progress.committed.0.as_ref();
+        let (end_before, at) = match committed {
+            Some(c) => (Some(Stamp(c.t_end)), Place { segment: c.log_to.0, at: c.log_to.1 }),
+            None => (None, Place::default()),
+        };
+        let queue = committed.map_or(loss.queue, |c| QueueId(c.queue_id));
+        let planner = Planner::new(self.rule(), queue, end_before);
+        if let Some(window) = planner.close_empty(&loss, applied, at) {
+            return self.closed(end_before, window);
+        }
+        let due = planner.loss_limit(&loss);
+        self.until_news(None, applied, Some(due), progress).await?;
+        Ok(None)
+    }
+
+    fn closed(&self, end_before: Option<Stamp>, window: Window) -> Result<Option<Window>, Stop> {
         windows_tile(end_before, &window).map_err(Stop::failed)?;
-        self.context.board.update(&self.queue, |line| line.oldest = Some(window.first));
-        Ok(window)
+        let oldest = (window.records > 0).then_some(window.first);
+        self.context.board.update(&self.queue, |line| line.oldest = oldest);
+        Ok(Some(window))
     }
 
     fn show_filling(&self, planner: &Planner, page: &TimelinePage) {
@@ -367,14 +391,16 @@ impl Worker {
         Ok(page)
     }
 
-    /// Waits for records stamped above `seen`, for `due` on the log clock, for the end of the queue
-    /// or for a drain.
+    /// Waits for records stamped above `seen`, for `due` on the log clock, for loss, for the queue to
+    /// come or go, or for a drain; whether the queue is still the same. `queue`: `None` when there
+    /// is none.
     async fn until_news(
         &self,
-        queue: &QueueInfo,
+        queue: Option<QueueId>,
         seen: Stamp,
         due: Option<Stamp>,
-    ) -> Result<(), Stop> {
+        progress: &Progress,
+    ) -> Result<bool, Stop> {
         let host = self.context.host.clone();
         let wait = |due: Stamp| Duration::from_micros(due.0.saturating_sub(host.now().0));
         let clock = async {
@@ -388,15 +414,21 @@ impl Worker {
             }
         };
         let news = async {
-            host.written(queue.id, seen).await;
+            match queue {
+                Some(queue) => host.written(queue, seen).await,
+                None => std::future::pending().await,
+            }
             let pace = due.map_or(LOOK_EVERY, |due| wait(due).min(LOOK_EVERY));
             tokio::time::sleep(pace).await;
         };
-        let ended = async {
+        let waiting = self.loss(progress)?;
+        let changed = async {
             let mut changes = 0;
             loop {
                 changes = host.queues_changed(changes).await;
-                if host.queue(&self.queue).is_none_or(|now| now.id != queue.id) {
+                let loss = host.loss(&self.queue, progress.k() + 1).unwrap_or(waiting);
+                let more = |loss: Option<Loss>| loss.map(|loss| loss.more);
+                if self.live() != queue || more(loss) != more(waiting) {
                     return;
                 }
             }
@@ -410,7 +442,7 @@ impl Worker {
                        self.context.metrics.given_back.fetch_add(1, Ordering::Relaxed);
                        return Err(Stop::GivenBack);
                    }
-                   () = ended => return Err(Stop::Missing),
+                   () = changed => false,
                    () = news => false,
                    () = clock => true,
                };
@@ -419,10 +451,11 @@ impl Worker {
         if due_now && late && host.tick().await.is_err() {
             tokio::time::sleep(pause(host.random(), 3)).await;
         }
-        match host.queue(&self.queue) {
-            Some(now) if now.id == queue.id => Ok(()),
-            _ => Err(Stop::Missing),
-        }
+        Ok(self.live() == queue)
+    }
+
+    fn live(&self) -> Option<QueueId> {
+        self.context.host.queue(&self.queue).map(|queue| queue.id)
     }
 }
 
@@ -440,51 +473,4 @@ fn keys_fit(context: &Context, queue: &str) -> Result<(), Stop> {
          A-Z a-z 0-9 . _ - count three times), or the sink a shorter QUEEN_S3_PREFIX",
         queue.len()
     )))
-}
-
-/// Where the next window begins: the end of the one before, and where its records are looked for.
-fn position(progress: &Progress, start: &Start, queue: &QueueInfo) -> (Option<Stamp>, ScanFrom) {
-    match &progress.committed.0 {
-        Some(c) if c.queue_id == queue.id.0 => {
-            let place = Place { segment: c.log_to.0, at: c.log_to.1 };
-            (Some(Stamp(c.t_end)), ScanFrom::Place(place))
-        }
-        // The queue was made anew: its log begins anew.
-        Some(c) => (Some(Stamp(c.t_end)), ScanFrom::Stamp(Stamp(c.t_end.max(start.stamp)))),
-        None => {
-            let first = Stamp(start.stamp);
-            let free = start.mode == StartAt::Earliest.word();
-            ((!free).then_some(first), ScanFrom::Stamp(first))
-        }
-    }
-}
-
-/// Lengths of the names of the partitions seen while a window fills.
-#[derive(Default)]
-struct NameLengths(HashMap<PartitionId, usize>);
-
-impl NameLengths {
-    async fn of(
-        &mut self,
-        context: &Context,
-        queue: QueueId,
-        page: &TimelinePage,
-    ) -> Result<Vec<usize>, Stop> {
-        if self.0.len() > NAMES_MAX {
-            self.0.clear();
-        }
-        let ids = page.runs.iter().map(|run| run.header.partition);
-        let mut unknown: Vec<PartitionId> = ids.filter(|id| !self.0.contains_key(id)).collect();
-        unknown.sort_unstable();
-        unknown.dedup();
-        if !unknown.is_empty() {
-            let host = context.host.clone();
-            let asked = unknown.clone();
-            let names = blocking(&*context.host, move || host.partition_names(queue, &asked));
-            let names = names.await?;
-            self.0.extend(unknown.into_iter().zip(names.iter().map(|name| name.len())));
-        }
-        let length = |id| self.0.get(&id).copied().unwrap_or_default();
-        Ok(page.runs.iter().map(|run| length(run.header.partition)).collect())
-    }
 }

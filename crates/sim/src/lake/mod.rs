@@ -222,7 +222,8 @@ fn chain(
 }
 
 /// What is wrong with a window's place in time. A window starts where the one before ended, or at
-/// the boundary below its first record when that is later; it does not pass the next boundary.
+/// the boundary below its first record when that is later (any boundary, when it has none: it lists
+/// loss); it does not pass the next boundary.
 fn tiles(manifest: &Manifest, end_before: Option<u64>, align: Align) -> Option<String> {
     let unit = match align {
         Align::Hour => 3_600_000_000,
@@ -235,6 +236,9 @@ fn tiles(manifest: &Manifest, end_before: Option<u64>, align: Align) -> Option<S
     }
     if (end - 1) / unit != start / unit {
         return Some(format!("{start}..{end} passes a boundary of {unit} µs"));
+    }
+    if manifest.min_ts.is_none() && start % unit == 0 && end_before.is_none_or(|end| end <= start) {
+        return None;
     }
     let floor = manifest.min_ts.map(|first| first / unit * unit);
     let want = floor.into_iter().chain(end_before).max();

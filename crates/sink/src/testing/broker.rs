@@ -1,13 +1,17 @@
 //! A broker in memory: queues with their logs, KV with versions and expiry, a clock that tests move.
 
+mod loss;
+
+use self::loss::SINK;
 use super::{Fault, Faults};
-use crate::host::{Host, HostError, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
+use crate::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_core::frame::Frame;
 use queen_core::kv::{KvLoss, KvOp, KvOpKind, KvOutcome, KvResult, KvRow};
 use queen_core::run::RunHeader;
+use queen_core::sink::{Committed, LossReason, LostRange, RowKind, row_key};
 use queen_core::{MessageId, Offset, PartitionId, QueueId, Stamp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -33,6 +37,10 @@ struct World {
     version: u64,
     stamp: u64,
     changes: u64,
+    /// By queue and window: since when, and the ranges.
+    lost: BTreeMap<(String, u64), (Stamp, Vec<LostRange>)>,
+    /// Ranges that one window lists.
+    ranges_max: usize,
 }
 
 /// The broker that all owners of a test share.
@@ -61,6 +69,8 @@ impl SimBroker {
             version: 0,
             stamp: BEGIN,
             changes: 1,
+            lost: BTreeMap::new(),
+            ranges_max: 10_000,
         };
         Arc::new(SimBroker { world: Mutex::new(world), news: Notify::new(), begun: Instant::now() })
     }
@@ -92,16 +102,27 @@ impl SimBroker {
         id
     }
 
-    /// Deletes a queue; with an intent pending its log is kept, as the pin does.
-    pub fn delete(&self, id: QueueId, pinned: bool) {
+    /// Deletes a queue. What an intent pins is kept, the rest is lost to the sink.
+    pub fn delete(&self, id: QueueId) {
         let mut world = self.world.lock();
         self.stamp(&mut world);
-        if let Some(log) = world.logs.get_mut(&id.0) {
-            match (&mut log.info, pinned) {
-                (Some(info), true) => info.deleted = true,
-                (info, _) => *info = None,
+        let mut log = world.logs.remove(&id.0).unwrap();
+        if let Some(info) = log.info.clone() {
+            let pin = world.pin(&info);
+            let pinned = |run: &RunHeader| {
+                pin.as_ref().is_some_and(|pin| (pin.t_start..pin.t_end).contains(&run.stamp.0))
+            };
+            let rest: Vec<_> = log.runs.drain(log.retained..).collect();
+            log.retained = log.runs.len();
+            for run in rest {
+                match pinned(&run.header) {
+                    true => log.runs.push(run),
+                    false => world.take(&info, &run.header, LossReason::Deleted),
+                }
             }
+            log.info = pin.map(|_| QueueInfo { deleted: true, ..info });
         }
+        world.logs.insert(id.0, log);
         world.changes += 1;
         drop(world);
         self.news.notify_waiters();
@@ -157,9 +178,30 @@ impl SimBroker {
         out
     }
 
-    /// Retention removes the first `runs` runs.
+    /// Retention removes the first `runs` runs, or as many as no pin holds.
     pub fn trim(&self, id: QueueId, runs: usize) {
-        self.world.lock().logs.get_mut(&id.0).unwrap().retained += runs;
+        let mut world = self.world.lock();
+        self.stamp(&mut world);
+        let log = &world.logs[&id.0];
+        let info = log.info.clone().unwrap();
+        let old: Vec<RunHeader> =
+            log.runs.iter().skip(log.retained).take(runs).map(|run| run.header).collect();
+        let pin = world.pin(&info);
+        for run in old {
+            if pin.as_ref().is_some_and(|pin| (pin.t_start..pin.t_end).contains(&run.stamp.0)) {
+                break;
+            }
+            world.take(&info, &run, LossReason::Retention);
+            world.logs.get_mut(&id.0).unwrap().retained += 1;
+        }
+        world.changes += 1;
+        drop(world);
+        self.news.notify_waiters();
+    }
+
+    /// A window lists at most so many ranges.
+    pub fn list_at_most(&self, ranges: usize) {
+        self.world.lock().ranges_max = ranges;
     }
 
     /// A KV row's value.
@@ -184,6 +226,7 @@ impl SimBroker {
             }
             results.push(result);
         }
+        world.after_commit();
         KvOutcome::Done(results)
     }
 }
@@ -246,7 +289,15 @@ struct SimHost {
 #[async_trait]
 impl Host for SimHost {
     fn queues(&self) -> Vec<QueueInfo> {
-        self.broker.world.lock().logs.values().filter_map(|log| log.info.clone()).collect()
+        let world = self.broker.world.lock();
+        let kept = world.logs.values().filter_map(|log| log.info.clone());
+        let lost = world.lost.iter().map(|((queue, _), (_, ranges))| QueueInfo {
+            name: queue.as_str().into(),
+            id: QueueId(ranges[0].incarnation),
+            created: Stamp::ZERO,
+            deleted: true,
+        });
+        kept.chain(lost).collect()
     }
 
     async fn queues_changed(&self, seen: u64) -> u64 {
@@ -349,6 +400,31 @@ impl Host for SimHost {
     ) -> Result<Vec<Arc<str>>, HostError> {
         let world = self.broker.world.lock();
         Ok(partitions.iter().map(|id| world.partitions[&id.0].1.clone()).collect())
+    }
+
+    fn loss(&self, queue: &str, k: u64) -> Result<Option<Loss>, HostError> {
+        let world = self.broker.world.lock();
+        let mut waiting = world.lost.iter().filter(|((name, _), _)| name == queue);
+        let Some(((_, window), (since, ranges))) = waiting.next() else { return Ok(None) };
+        let loss = Loss {
+            queue: QueueId(ranges[0].incarnation),
+            since: *since,
+            more: waiting.next().is_some(),
+            records: ranges.iter().map(|range| range.to + 1 - range.from).sum(),
+        };
+        Ok((*window <= k).then_some(loss))
+    }
+
+    fn lost(&self, queue: &str, k: u64) -> Result<Vec<LostRange>, HostError> {
+        let world = self.broker.world.lock();
+        let listed = world.lost.iter().filter(|((name, window), _)| name == queue && *window <= k);
+        Ok(listed.flat_map(|(_, (_, ranges))| ranges.clone()).collect())
+    }
+
+    fn committed(&self, queue: &str) -> Result<u64, HostError> {
+        let key = row_key(SINK, queue, RowKind::Committed);
+        let done = self.broker.world.lock().document(&key, Committed::from_json);
+        Ok(done.map_or(0, |done| done.k))
     }
 
     fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
