@@ -80,6 +80,8 @@ pub enum ErrorKind {
     WrongSecret,
     /// The credentials' time is over.
     ExpiredCredentials,
+    /// There are no credentials: their source gives none.
+    NoCredentials,
     /// The key may not do this.
     Forbidden,
     /// There is no such bucket.
@@ -106,6 +108,7 @@ impl ErrorKind {
             ErrorKind::WrongKey => "wrong_key",
             ErrorKind::WrongSecret => "wrong_secret",
             ErrorKind::ExpiredCredentials => "expired_credentials",
+            ErrorKind::NoCredentials => "no_credentials",
             ErrorKind::Forbidden => "forbidden",
             ErrorKind::MissingBucket => "missing_bucket",
             ErrorKind::WrongRegion => "wrong_region",

@@ -1,10 +1,12 @@
 //! The bucket, over S3 through the object_store library.
 //!
-//! Owns: the calls of the library behind the traits of `bucket`; the client made of the settings
-//! (`client`), the meaning of failures (`explain`), what is heard of HTTP (`http`).
-//! Leaves to others: pauses between tries (`retry`): each call here is one request.
+//! Owns: the requests: each call is one, but for the second try after the bucket said that the
+//! credentials have ended.
+//! Leaves to others: making the client (`client`), credentials (`credentials`), the words of a
+//! failure (`explain`), what is heard of HTTP (`http`), pauses between tries (`retry`).
 
 mod client;
+mod credentials;
 mod explain;
 mod http;
 
@@ -14,8 +16,8 @@ use crate::bucket::{Bucket, BucketError, ErrorKind, Head, ObjectMeta, Parts};
 use crate::settings::{BucketSettings, UPLOAD_BYTES_PER_SECOND};
 use async_trait::async_trait;
 use bytes::Bytes;
-use explain::{explain, is_missing_key};
-use object_store::aws::AmazonS3;
+use client::Clients;
+use explain::{Place, explain, is_missing_key};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -31,60 +33,122 @@ use std::time::Duration;
 const SHA256: &str = "queen-sha256";
 
 /// A bucket on S3, or on a server that speaks as S3 does.
-pub struct S3Bucket {
-    store: Arc<AmazonS3>,
+#[derive(Clone)]
+pub struct S3Bucket(Arc<Inner>);
+
+struct Inner {
+    clients: Clients,
     name: String,
     endpoint: String,
-    /// The last `Retry-After`, until the next failure takes it.
-    retry_after: Arc<Mutex<Option<Duration>>>,
+    path_style: bool,
     timeout: Duration,
 }
 
 impl S3Bucket {
     /// Makes the client. Sends nothing.
     pub fn new(settings: &BucketSettings) -> Result<S3Bucket, BadBucket> {
-        let retry_after = Arc::new(Mutex::new(None));
-        let store = Arc::new(client::build(settings, &retry_after)?);
-        let (name, endpoint) = (settings.bucket.clone(), settings.endpoint.clone());
-        let timeout = settings.request_timeout;
-        Ok(S3Bucket { store, name, endpoint, retry_after, timeout })
+        Ok(S3Bucket(Arc::new(Inner {
+            clients: Clients::new(settings)?,
+            name: settings.bucket.clone(),
+            endpoint: settings.endpoint.clone(),
+            path_style: settings.path_style,
+            timeout: settings.request_timeout,
+        })))
     }
 
-    fn failed(&self, what: &str, err: &object_store::Error) -> BucketError {
-        let retry_after = self.retry_after.lock().take();
-        let (kind, why) = explain(err, &self.name, &self.endpoint);
+    /// Asks for the credentials, and says where they are from and their key id.
+    pub async fn describe_credentials(&self) -> Result<String, BucketError> {
+        self.0.clients.credentials.describe().await.map_err(|error| BucketError {
+            kind: ErrorKind::NoCredentials,
+            text: error.text,
+            retry_after: None,
+        })
+    }
+
+    /// How far this machine's clock is ahead of the bucket's, seconds, at the last answer.
+    pub fn clock_ahead(&self) -> Option<i64> {
+        self.0.clients.heard.lock().clock_ahead
+    }
+
+    fn failed(&self, what: &str, err: &object_store::Error, lasting_keys: bool) -> BucketError {
+        let bucket = &*self.0;
+        let retry_after = bucket.clients.heard.lock().retry_after.take();
+        let place = Place {
+            bucket: &bucket.name,
+            endpoint: &bucket.endpoint,
+            path_style: bucket.path_style,
+            lasting_keys,
+        };
+        let (kind, why) = explain(err, &place);
         BucketError { kind, text: format!("{what}: {why}"), retry_after }
     }
 
-    /// One request with a body of `bytes`, given up when there is no answer in time.
-    async fn ask<T>(
+    /// One request with a body of `bytes`, given up when there is no answer in time; asked once more
+    /// when the credentials may have ended and there can be others.
+    async fn ask<T, R>(
+        &self,
+        what: &str,
+        bytes: u64,
+        request: impl Fn() -> R,
+    ) -> Result<T, BucketError>
+    where
+        R: Future<Output = object_store::Result<T>>,
+    {
+        let credentials = &self.0.clients.credentials;
+        let generation = credentials.generation().await;
+        let error = match self.ask_once(what, bytes, request()).await {
+            Ok(answer) => return Ok(answer),
+            Err(Failure::NoAnswer(error)) => return Err(error),
+            Err(Failure::Answered(err)) => err,
+        };
+        let failed = self.failed(what, &error, false);
+        if !may_have_ended(failed.kind, what) {
+            return Err(failed);
+        }
+        if !credentials.forget(generation) {
+            return Err(self.failed(what, &error, true));
+        }
+        match self.ask_once(what, bytes, request()).await {
+            Ok(answer) => Ok(answer),
+            Err(Failure::NoAnswer(error)) => Err(error),
+            Err(Failure::Answered(err)) => Err(self.failed(what, &err, false)),
+        }
+    }
+
+    async fn ask_once<T>(
         &self,
         what: &str,
         bytes: u64,
         request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, BucketError> {
+    ) -> Result<T, Failure> {
         let sending = Duration::from_secs(bytes / UPLOAD_BYTES_PER_SECOND);
-        let limit = self.timeout.max(sending);
+        let limit = self.0.timeout.max(sending);
         match tokio::time::timeout(limit, request).await {
-            Ok(result) => result.map_err(|err| self.failed(what, &err)),
-            Err(_) => Err(BucketError {
+            Ok(result) => result.map_err(Failure::Answered),
+            Err(_) => Err(Failure::NoAnswer(BucketError {
                 kind: ErrorKind::Unreachable,
-                text: format!("{what}: {} gave no answer within {limit:?}", self.endpoint),
+                text: format!("{what}: {} gave no answer within {limit:?}", self.0.endpoint),
                 retry_after: None,
-            }),
+            })),
         }
     }
 
     /// As [`S3Bucket::ask`]; `None` when there is no such object.
-    async fn ask_for<T>(
+    async fn ask_for<T, R>(
         &self,
         what: &str,
-        request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<Option<T>, BucketError> {
-        let found = async {
-            match request.await {
-                Err(err) if is_missing_key(&err) => Ok(None),
-                result => result.map(Some),
+        request: impl Fn() -> R,
+    ) -> Result<Option<T>, BucketError>
+    where
+        R: Future<Output = object_store::Result<T>>,
+    {
+        let found = || {
+            let request = request();
+            async {
+                match request.await {
+                    Err(err) if is_missing_key(&err) => Ok(None),
+                    result => result.map(Some),
+                }
             }
         };
         self.ask(what, 0, found).await
@@ -97,6 +161,20 @@ impl S3Bucket {
             retry_after: None,
         })
     }
+}
+
+/// How one request failed.
+enum Failure {
+    NoAnswer(BucketError),
+    Answered(object_store::Error),
+}
+
+/// Whether other credentials may be what a request needs. Keys out of a profile may have been
+/// replaced; a HEAD's answer has no body that could say so.
+fn may_have_ended(kind: ErrorKind, what: &str) -> bool {
+    let keys = [ErrorKind::ExpiredCredentials, ErrorKind::WrongKey, ErrorKind::WrongSecret];
+    let silent = [ErrorKind::Refused, ErrorKind::Forbidden];
+    keys.contains(&kind) || (what == "head" && silent.contains(&kind))
 }
 
 fn attributes(meta: ObjectMeta<'_>) -> Attributes {
@@ -117,25 +195,32 @@ impl Bucket for S3Bucket {
         let options = PutOptions { attributes: attributes(meta), ..PutOptions::default() };
         let body: PutPayload = body.into_iter().collect();
         let (path, bytes) = (Self::path(key)?, body.content_length() as u64);
-        self.ask("put", bytes, self.store.put_opts(&path, body, options)).await.map(drop)
+        let put = || self.0.clients.writing.put_opts(&path, body.clone(), options.clone());
+        self.ask("put", bytes, put).await.map(drop)
     }
 
     async fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Bytes>, BucketError> {
         let path = Self::path(key)?;
-        let Some(found) = self.ask_for("get", self.store.get(&path)).await? else {
+        let Some(found) = self.ask_for("get", || self.0.clients.plain.get(&path)).await? else {
             return Ok(None);
         };
         if found.meta.size > bytes_max {
             let text = format!("get: {key} is {} bytes, over {bytes_max}", found.meta.size);
             return Err(BucketError { kind: ErrorKind::Refused, text, retry_after: None });
         }
-        self.ask("get", found.meta.size, found.bytes()).await.map(Some)
+        let size = found.meta.size;
+        match self.ask_once("get", size, found.bytes()).await {
+            Ok(body) => Ok(Some(body)),
+            Err(Failure::NoAnswer(error)) => Err(error),
+            Err(Failure::Answered(err)) => Err(self.failed("get", &err, false)),
+        }
     }
 
     async fn head(&self, key: &str) -> Result<Option<Head>, BucketError> {
         let path = Self::path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let found = self.ask_for("head", self.store.get_opts(&path, options)).await?;
+        let head = || self.0.clients.plain.get_opts(&path, options.clone());
+        let found = self.ask_for("head", head).await?;
         Ok(found.map(|found| {
             let sha256 = found.attributes.get(&Attribute::Metadata(SHA256.into()));
             let sha256 = sha256.map(|value| value.to_string());
@@ -147,15 +232,9 @@ impl Bucket for S3Bucket {
         let path = Self::path(key)?;
         let options =
             PutMultipartOptions { attributes: attributes(meta), ..PutMultipartOptions::default() };
-        let id = self.store.create_multipart_opts(&path, options);
-        let id = self.ask("multipart create", 0, id).await?;
-        let bucket = S3Bucket {
-            store: self.store.clone(),
-            name: self.name.clone(),
-            endpoint: self.endpoint.clone(),
-            retry_after: self.retry_after.clone(),
-            timeout: self.timeout,
-        };
+        let begin = || self.0.clients.writing.create_multipart_opts(&path, options.clone());
+        let id = self.ask("multipart create", 0, begin).await?;
+        let bucket = self.clone();
         Ok(Box::new(S3Parts { bucket, path, id, done: Mutex::default() }))
     }
 }
@@ -171,28 +250,27 @@ struct S3Parts {
 impl Parts for S3Parts {
     async fn put(&self, number: usize, body: Bytes) -> Result<(), BucketError> {
         let bytes = body.len() as u64;
-        let part = self.bucket.store.put_part(&self.path, &self.id, number, body.into());
+        let clients = &self.bucket.0.clients;
+        let part = || clients.plain.put_part(&self.path, &self.id, number, body.clone().into());
         let part = self.bucket.ask("multipart part", bytes, part).await?;
         self.done.lock().insert(number, part);
         Ok(())
     }
 
     async fn complete(&self, count: usize) -> Result<(), BucketError> {
-        let parts: Vec<PartId> = {
+        let clients = &self.bucket.0.clients;
+        let parts = || -> Vec<PartId> {
             let done = self.done.lock();
-            (0..count)
-                .filter_map(|n| {
-                    done.get(&n).map(|part| PartId { content_id: part.content_id.clone() })
-                })
-                .collect()
+            let part = |n| done.get(&n).map(|part| part.content_id.clone());
+            (0..count).filter_map(part).map(|content_id| PartId { content_id }).collect()
         };
-        let complete = self.bucket.store.complete_multipart(&self.path, &self.id, parts);
+        let complete = || clients.plain.complete_multipart(&self.path, &self.id, parts());
         // Some servers join the parts before they answer: a part is as good as 1 MiB sent.
         self.bucket.ask("multipart complete", (count as u64) << 20, complete).await.map(drop)
     }
 
     async fn abort(&self) {
-        let _ = self.bucket.store.abort_multipart(&self.path, &self.id).await;
+        let _ = self.bucket.0.clients.plain.abort_multipart(&self.path, &self.id).await;
     }
 }
 

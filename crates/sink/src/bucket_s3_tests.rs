@@ -1,8 +1,7 @@
 //! Against a real S3 server inside the process, on the loopback.
 
 use super::*;
-use crate::settings::Sse;
-use crate::settings::{Secret, StaticKeys};
+use crate::settings::{Machine, Secret, Sse, StaticKeys};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -42,6 +41,7 @@ fn settings(endpoint: &str, bucket: &str, key: &str, secret: &str) -> BucketSett
             secret_key: Secret::new(secret),
             session_token: None,
         }),
+        machine: Machine::default(),
         path_style: true,
         sse: None,
         ca_file: None,

@@ -5,8 +5,10 @@
 //! them (`bucket_s3`).
 
 mod bucket;
+mod machine;
 mod parse;
 
+pub use machine::{Container, Machine, Role, WebIdentity};
 pub use parse::SettingsError;
 
 use crate::encode::{ENCODER_REVISION, Encoding};
@@ -98,8 +100,10 @@ pub struct BucketSettings {
     pub region: String,
     /// Bucket name.
     pub bucket: String,
-    /// `None`: environment, web identity, container or instance role.
+    /// The sink's own keys; without them the machine is asked.
     pub keys: Option<StaticKeys>,
+    /// Where else credentials may come from.
+    pub machine: Machine,
     /// The bucket in the URL's path instead of its host.
     pub path_style: bool,
     /// Encryption headers of PUT and of the start of a multipart upload.

@@ -113,6 +113,30 @@ pub const SESSION_TOKEN: Setting = Setting::new(
     "the token of a temporary access key",
 )
 .secret();
+/// `QUEEN_S3_PROFILE`.
+pub const PROFILE: Setting = Setting::new(
+    "QUEEN_S3_PROFILE",
+    Kind::Text("a profile of AWS_SHARED_CREDENTIALS_FILE or AWS_CONFIG_FILE"),
+    Default::Words("the order below"),
+    "lake",
+    "the profile of the credentials, and nothing else",
+);
+/// `QUEEN_S3_ROLE_ARN`.
+pub const ROLE_ARN: Setting = Setting::new(
+    "QUEEN_S3_ROLE_ARN",
+    Kind::Text("a role's ARN"),
+    Default::Words("the credentials are used as they are"),
+    "arn:aws:iam::123456789012:role/queen",
+    "the role to take on with the credentials, whatever their source",
+);
+/// `QUEEN_S3_EXTERNAL_ID`.
+pub const EXTERNAL_ID: Setting = Setting::new(
+    "QUEEN_S3_EXTERNAL_ID",
+    Kind::Text("text; beside QUEEN_S3_ROLE_ARN only"),
+    Default::Words("none is sent"),
+    "queen-lake",
+    "what the role's owner wants to be told",
+);
 /// `QUEEN_S3_FORMAT`.
 pub const FORMAT: Setting = Setting::word(
     "QUEEN_S3_FORMAT",
@@ -248,6 +272,9 @@ pub const ALL: &[&Setting] = &[
     &ACCESS_KEY,
     &SECRET_KEY,
     &SESSION_TOKEN,
+    &PROFILE,
+    &ROLE_ARN,
+    &EXTERNAL_ID,
     &PATH_STYLE,
     &KEY_PREFIX,
     &FORMAT,

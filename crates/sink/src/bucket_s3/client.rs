@@ -1,9 +1,11 @@
-//! The S3 client, made of the settings.
+//! The S3 client of the library, made of settings.
 //!
-//! Owns: endpoint, credentials, certificates and headers as the library wants them. Leaves to
-//! others: requests (`bucket_s3`).
+//! Owns: endpoint, addressing, certificates, encryption headers.
+//! Leaves to others: requests (`bucket_s3`), credentials (`credentials`), what is heard of answers
+//! (`http`).
 
-use super::http::Listening;
+use super::credentials::Credentials;
+use super::http::{Heard, Listening};
 use crate::settings::{BucketSettings, Sse};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{Certificate, ClientOptions, RetryConfig};
@@ -16,68 +18,87 @@ use std::time::Duration;
 #[error("the S3 client cannot be made: {0}")]
 pub struct BadBucket(String);
 
-/// Makes the client. Sends nothing.
-pub(super) fn build(
+/// The clients of one bucket.
+pub(super) struct Clients {
+    /// Begins objects: sends what the encryption by the bucket needs.
+    pub writing: Arc<AmazonS3>,
+    /// Everything else: such headers would be refused there.
+    pub plain: Arc<AmazonS3>,
+    pub credentials: Arc<Credentials>,
+    pub heard: Arc<Mutex<Heard>>,
+}
+
+impl Clients {
+    /// Makes them. Sends nothing.
+    pub fn new(settings: &BucketSettings) -> Result<Clients, BadBucket> {
+        let bad = |what: &dyn std::fmt::Display| BadBucket(what.to_string());
+        let authorities = match &settings.ca_file {
+            None => None,
+            Some(path) => Some(std::fs::read(path).map_err(|err| bad(&format!("{path}: {err}")))?),
+        };
+        let credentials = Credentials::new(settings, authorities.as_deref());
+        let credentials = Arc::new(credentials.map_err(|err| bad(&err))?);
+        let heard = Arc::new(Mutex::default());
+        let plain = builder(settings, authorities.as_deref())?
+            .with_credentials(credentials.clone())
+            .with_http_connector(Listening(Arc::clone(&heard)));
+        let writing = with_encryption(plain.clone(), settings.sse.as_ref())?;
+        Ok(Clients {
+            writing: Arc::new(writing.build().map_err(|err| bad(&err))?),
+            plain: Arc::new(plain.build().map_err(|err| bad(&err))?),
+            credentials,
+            heard,
+        })
+    }
+}
+
+fn builder(
     settings: &BucketSettings,
-    heard: &Arc<Mutex<Option<Duration>>>,
-) -> Result<AmazonS3, BadBucket> {
-    let bad = |what: &dyn std::fmt::Display| BadBucket(what.to_string());
+    authorities: Option<&[u8]>,
+) -> Result<AmazonS3Builder, BadBucket> {
     let mut options = ClientOptions::new()
         .with_allow_http(settings.endpoint.starts_with("http://"))
         .with_connect_timeout(Duration::from_secs(5))
         // Ours ends first: it knows how long a body is.
         .with_timeout_disabled();
-    if let Some(path) = &settings.ca_file {
-        let pem = std::fs::read(path).map_err(|err| bad(&format!("{path}: {err}")))?;
-        for certificate in Certificate::from_pem_bundle(&pem).map_err(|err| bad(&err))? {
+    if let Some(pem) = authorities {
+        let certificates = Certificate::from_pem_bundle(pem);
+        for certificate in certificates.map_err(|err| BadBucket(err.to_string()))? {
             options = options.with_root_certificate(certificate);
         }
     }
-    // The environment gives credentials only when the settings do not.
-    let builder = match &settings.keys {
-        Some(keys) => {
-            let builder = AmazonS3Builder::new()
-                .with_access_key_id(&keys.access_key)
-                .with_secret_access_key(keys.secret_key.expose());
-            match &keys.session_token {
-                Some(token) => builder.with_token(token.expose()),
-                None => builder,
-            }
-        }
-        None => AmazonS3Builder::from_env(),
-    };
     let endpoint = match settings.path_style {
         true => settings.endpoint.clone(),
         false => virtual_host(&settings.endpoint, &settings.bucket),
     };
-    let mut builder = builder
+    Ok(AmazonS3Builder::new()
         .with_region(&settings.region)
         .with_bucket_name(&settings.bucket)
         .with_endpoint(endpoint)
         .with_virtual_hosted_style_request(!settings.path_style)
         .with_client_options(options)
         // Pauses, Retry-After and the limiter of all queues are ours.
-        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-        .with_http_connector(Listening(heard.clone()));
-    match &settings.sse {
-        None => {}
-        Some(Sse::Aes256) => {
-            builder = with_sse(builder, "AES256")?;
-        }
-        Some(Sse::Kms { key_id }) => {
-            builder = with_sse(builder, "aws:kms")?;
-            if let Some(key_id) = key_id {
-                builder = builder.with_sse_kms_encryption(key_id);
-            }
-        }
-    }
-    builder.build().map_err(|err| bad(&err))
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() }))
 }
 
-fn with_sse(builder: AmazonS3Builder, kind: &str) -> Result<AmazonS3Builder, BadBucket> {
-    let key: AmazonS3ConfigKey =
-        "aws_server_side_encryption".parse().map_err(|err| BadBucket(format!("{err}")))?;
-    Ok(builder.with_config(key, kind))
+fn with_encryption(
+    builder: AmazonS3Builder,
+    sse: Option<&Sse>,
+) -> Result<AmazonS3Builder, BadBucket> {
+    let with = |builder: AmazonS3Builder, kind: &str| {
+        let key: AmazonS3ConfigKey = "aws_server_side_encryption"
+            .parse()
+            .map_err(|err: object_store::Error| BadBucket(err.to_string()))?;
+        Ok(builder.with_config(key, kind))
+    };
+    match sse {
+        None => Ok(builder),
+        Some(Sse::Aes256) => with(builder, "AES256"),
+        Some(Sse::Kms { key_id: None }) => with(builder, "aws:kms"),
+        Some(Sse::Kms { key_id: Some(id) }) => {
+            Ok(with(builder, "aws:kms")?.with_sse_kms_encryption(id))
+        }
+    }
 }
 
 fn virtual_host(endpoint: &str, bucket: &str) -> String {
@@ -86,3 +107,7 @@ fn virtual_host(endpoint: &str, bucket: &str) -> String {
         None => endpoint.to_owned(),
     }
 }
+
+#[cfg(test)]
+#[path = "tls_tests.rs"]
+mod tls_tests;

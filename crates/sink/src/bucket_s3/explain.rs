@@ -1,8 +1,20 @@
-//! What a failed request means: its kind, and words that say what to do.
+//! What the library's failures mean, in words.
 //!
-//! Owns: the reading of the library's errors and of S3's codes. Leaves to others: pauses (`retry`).
+//! Owns: the kind of each failure, and the sentence with the way out.
+//! Leaves to others: when a call is made again (`retry`), the words of missing credentials
+//! (`credentials`).
 
+use super::credentials::CredentialsError;
 use crate::bucket::ErrorKind;
+
+/// Where it failed.
+pub(super) struct Place<'a> {
+    pub bucket: &'a str,
+    pub endpoint: &'a str,
+    pub path_style: bool,
+    /// The credentials are the sink's own, or the environment's: nobody renews them.
+    pub lasting_keys: bool,
+}
 
 /// 404, unless it is the bucket that is missing.
 pub(super) fn is_missing_key(err: &object_store::Error) -> bool {
@@ -41,11 +53,16 @@ fn status_in(text: &str) -> Option<u16> {
     rest.get(..3)?.parse().ok()
 }
 
-pub(super) fn explain(
-    err: &object_store::Error,
-    bucket: &str,
-    endpoint: &str,
-) -> (ErrorKind, String) {
+/// The kind of a failure and its sentence.
+pub(super) fn explain(err: &object_store::Error, place: &Place<'_>) -> (ErrorKind, String) {
+    let Place { bucket, endpoint, .. } = place;
+    if let Some(error) = no_credentials(err) {
+        let kind = match error.transient {
+            true => ErrorKind::Unreachable,
+            false => ErrorKind::NoCredentials,
+        };
+        return (kind, error.text.clone());
+    }
     let text = chain(err);
     let code = s3_code(&text);
     let status = status_in(&text);
@@ -66,10 +83,9 @@ pub(super) fn explain(
             ErrorKind::ClockSkew,
             "the clocks of this machine and of the bucket differ by more than 15 minutes; set this machine's clock".to_owned(),
         )),
-        (Some("ExpiredToken" | "ExpiredTokenException"), _) => Some((
-            ErrorKind::ExpiredCredentials,
-            "the temporary credentials have expired; renew QUEEN_S3_SESSION_TOKEN and its keys".to_owned(),
-        )),
+        (Some("ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired"), _) => {
+            Some((ErrorKind::ExpiredCredentials, expired(place)))
+        }
         (Some("AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException"), _) => Some((
             ErrorKind::WrongRegion,
             format!("bucket {bucket} lies in another region; correct QUEEN_S3_REGION"),
@@ -89,6 +105,7 @@ pub(super) fn explain(
                 s3_message(&text).unwrap_or("KeyTooLongError")
             ),
         )),
+        (_, Some(407)) => Some((ErrorKind::Refused, format!("{endpoint} was not reached{PROXY}"))),
         (Some("InternalError" | "ServiceUnavailable" | "RequestTimeout"), _) => Some((
             ErrorKind::Unreachable,
             format!("{endpoint} cannot answer now ({})", code.unwrap_or_default()),
@@ -113,8 +130,60 @@ pub(super) fn explain(
         None if text.contains("Server returned error response") => {
             (ErrorKind::Unreachable, format!("{endpoint} answered 200 with an error inside"))
         }
-        None => (ErrorKind::Unreachable, format!("{endpoint} is unreachable: {}", short(&text))),
+        None => (
+            ErrorKind::Unreachable,
+            format!("{endpoint} is unreachable: {}{}", short(&text), way_out(&text, place)),
+        ),
     }
+}
+
+/// What to do about an endpoint with which no connection comes about.
+fn way_out(text: &str, place: &Place<'_>) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if says(&["dns error"]) {
+        return match place.path_style {
+            true => "; correct the host of QUEEN_S3_ENDPOINT",
+            false => "; set QUEEN_S3_PATH_STYLE=true where a bucket has no host name of its own",
+        };
+    }
+    if says(&["UnknownIssuer"]) {
+        return "; give the authority of its certificate in QUEEN_S3_CA_FILE";
+    }
+    if says(&["certificate expired", "peer certificate: Expired"]) {
+        return "; the certificate has ended: renew it there, or set this machine's clock";
+    }
+    if says(&["not valid for name", "NotValidForName"]) {
+        return "; the certificate is made for another name: correct QUEEN_S3_ENDPOINT";
+    }
+    if says(&["InvalidContentType", "corrupt message"]) {
+        return "; it speaks no TLS: write http:// in QUEEN_S3_ENDPOINT";
+    }
+    if says(&["proxy authorization required", "proxy authentication required", "407"]) {
+        return PROXY;
+    }
+    ""
+}
+
+const PROXY: &str =
+    "; the proxy wants a user and a password: HTTPS_PROXY=http://user:password@host:port";
+
+fn expired(place: &Place<'_>) -> String {
+    match place.lasting_keys {
+        true => "the temporary credentials have expired; renew the session token and its keys",
+        false => "the temporary credentials have expired, and renewed ones too; see their source",
+    }
+    .to_owned()
+}
+
+fn no_credentials(err: &object_store::Error) -> Option<&CredentialsError> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(err);
+    while let Some(err) = source {
+        if let Some(found) = err.downcast_ref::<CredentialsError>() {
+            return Some(found);
+        }
+        source = err.source();
+    }
+    None
 }
 
 /// The end of a chain says the cause; addresses and ids before it help nobody.

@@ -1,6 +1,7 @@
 //! The HTTP client under the library, as far as it is ours.
 //!
-//! Owns: hearing `Retry-After`. Leaves to others: connections, TLS and proxies (reqwest).
+//! Owns: hearing what answers say that the library does not pass on. Leaves to others: connections,
+//! TLS and proxies (reqwest).
 
 use async_trait::async_trait;
 use object_store::ClientOptions;
@@ -9,16 +10,24 @@ use object_store::client::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-/// Hears `Retry-After`, which the library does not pass on.
+/// What the answers said that the library does not pass on.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// The last `Retry-After`, until the next failure takes it.
+    pub retry_after: Option<Duration>,
+    /// How far this machine's clock is ahead of the bucket's, seconds, at the last answer.
+    pub clock_ahead: Option<i64>,
+}
+
 #[derive(Clone, Debug)]
-pub(super) struct Listening(pub Arc<Mutex<Option<Duration>>>);
+pub(super) struct Listening(pub Arc<Mutex<Heard>>);
 
 #[derive(Debug)]
 struct ListeningService {
     inner: HttpClient,
-    heard: Arc<Mutex<Option<Duration>>>,
+    heard: Arc<Mutex<Heard>>,
 }
 
 impl HttpConnector for Listening {
@@ -32,12 +41,20 @@ impl HttpConnector for Listening {
 impl HttpService for ListeningService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.inner.execute(request).await?;
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let status = response.status().as_u16();
+        let mut heard = self.heard.lock();
         if status == 429 || status >= 500 {
-            let seconds = response.headers().get("retry-after");
-            let seconds = seconds.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-            *self.heard.lock() = seconds.map(Duration::from_secs);
+            let seconds = header("retry-after").and_then(|value| value.parse().ok());
+            heard.retry_after = seconds.map(Duration::from_secs);
         }
+        let date = header("date").and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
+        if let Some(there) = date {
+            let here = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let here = here.unwrap_or_default().as_secs() as i64;
+            heard.clock_ahead = Some(here - there.timestamp().as_second());
+        }
+        drop(heard);
         Ok(response)
     }
 }

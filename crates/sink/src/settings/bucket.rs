@@ -3,6 +3,7 @@
 //! Owns: the checks of endpoint, region, bucket name, credentials, encryption and certificates.
 //! Leaves to others: everything else (`parse`).
 
+use super::machine::machine;
 use super::parse::Reader;
 use super::{BucketSettings, Secret, Sse, StaticKeys};
 use queen_core::setting::sink as table;
@@ -35,25 +36,25 @@ fn endpoint(r: &mut Reader) -> String {
 }
 
 /// Where the bucket is, and how to talk to it.
-pub(super) fn bucket(
-    r: &mut Reader,
-    ambient_credentials: bool,
-    request_timeout: Duration,
-) -> BucketSettings {
+pub(super) fn bucket(r: &mut Reader, request_timeout: Duration) -> BucketSettings {
     let endpoint = endpoint(r);
     let region = r.required(&table::REGION);
     let bucket = r.required(&table::BUCKET);
     if bucket.contains(['/', ' ']) {
         r.error(&table::BUCKET, "must be a bucket's name without slash or space (put folders in QUEEN_S3_PREFIX), for example lake");
     }
-    let keys = keys(r, &endpoint, ambient_credentials);
+    let machine = machine(r);
+    let offered = machine.offers(r) || endpoint.contains(".amazonaws.com");
+    let keys = keys(r, offered);
+    let path_style = path_style(r, &endpoint);
     let sse = sse(r);
     BucketSettings {
         endpoint,
         region,
         bucket,
         keys,
-        path_style: r.switch(&table::PATH_STYLE),
+        machine,
+        path_style,
         sse,
         ca_file: ca_file(r),
         multipart_threshold: r.number(&table::MULTIPART_THRESHOLD_MB) << 20,
@@ -61,7 +62,24 @@ pub(super) fn bucket(
     }
 }
 
-fn keys(r: &mut Reader, endpoint: &str, ambient: bool) -> Option<StaticKeys> {
+fn path_style(r: &mut Reader, endpoint: &str) -> bool {
+    let path_style = r.switch(&table::PATH_STYLE);
+    let host = endpoint.split_once("://").map(|(_, host)| host).unwrap_or_default();
+    let host = port(host).map_or(host, |port| &host[..host.len() - port.len() - 1]);
+    let is_address = host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok();
+    if is_address && !path_style {
+        r.error(
+            &table::PATH_STYLE,
+            format!(
+                "must be true: the bucket cannot stand before the address {host} in the host; \
+                 set QUEEN_S3_PATH_STYLE=true, or name a host in QUEEN_S3_ENDPOINT"
+            ),
+        );
+    }
+    path_style
+}
+
+fn keys(r: &mut Reader, offered: bool) -> Option<StaticKeys> {
     let access = r.get(&table::ACCESS_KEY).map(str::to_owned);
     let secret = r.get(&table::SECRET_KEY).map(str::to_owned);
     let session_token = r.get(&table::SESSION_TOKEN).map(Secret::new);
@@ -75,7 +93,7 @@ fn keys(r: &mut Reader, endpoint: &str, ambient: bool) -> Option<StaticKeys> {
         (None, Some(_)) => {
             r.error(&table::ACCESS_KEY, "not set, and needed beside QUEEN_S3_SECRET_KEY")
         }
-        (None, None) if ambient || endpoint.contains(".amazonaws.com") => {
+        (None, None) if offered => {
             if session_token.is_some() {
                 r.error(
                     &table::SESSION_TOKEN,

@@ -33,7 +33,7 @@ impl Reader {
     }
 
     /// The value, or what the table says holds without one.
-    fn text(&self, setting: &Setting) -> Option<&str> {
+    pub(super) fn text(&self, setting: &Setting) -> Option<&str> {
         match setting.default {
             Default::Value(default) => Some(self.get(setting).unwrap_or(default)),
             _ => self.get(setting),
@@ -83,17 +83,6 @@ impl Reader {
     }
 }
 
-/// Whether the environment offers credentials.
-fn offers_credentials(r: &Reader) -> bool {
-    const NAMES: [&str; 4] = [
-        "AWS_ACCESS_KEY_ID",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    ];
-    NAMES.iter().any(|name| r.vars.contains_key(*name))
-}
-
 pub(super) fn parse(
     vars: impl IntoIterator<Item = (String, String)>,
     around: &Surroundings,
@@ -104,12 +93,11 @@ pub(super) fn parse(
         return if r.errors.is_empty() { Ok(None) } else { Err(SettingsError(r.errors)) };
     }
     let warnings = names(&mut r);
-    let ambient_credentials = offers_credentials(&r);
     let lease = Duration::from_secs(r.number(&table::LEASE_TTL_MS) / 1000);
     let settings = Settings {
         sink: sink_name(&mut r),
         queues: queues(&mut r),
-        bucket: bucket::bucket(&mut r, ambient_credentials, lease * 2 / 3),
+        bucket: bucket::bucket(&mut r, lease * 2 / 3),
         prefix: key_prefix(&mut r),
         encoding: encoding(&mut r),
         wrap: r.switch(&table::WRAP),

@@ -109,7 +109,8 @@ fn endpoints_are_a_scheme_a_host_and_a_port() {
         "http://[::1]:9000",
         "http://[::1]",
     ] {
-        assert!(read(&[("QUEEN_S3_ENDPOINT", good)]).is_ok(), "{good}");
+        let path = ("QUEEN_S3_PATH_STYLE", "true");
+        assert!(read(&[("QUEEN_S3_ENDPOINT", good), path]).is_ok(), "{good}");
     }
     for bad in [
         "a:7070",
@@ -135,9 +136,216 @@ fn settings_of_other_releases_warn() {
 #[test]
 fn credentials_may_come_from_the_machine() {
     let none = [("QUEEN_S3_ACCESS_KEY", ""), ("QUEEN_S3_SECRET_KEY", "")];
-    assert_eq!(read(&none).unwrap_err().0.len(), 2);
-    let aws = [none[0], none[1], ("QUEEN_S3_ENDPOINT", "https://s3.eu-west-1.amazonaws.com")];
-    assert_eq!(read(&aws).unwrap().unwrap().bucket.keys, None);
-    let env = [none[0], none[1], ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t")];
-    assert_eq!(read(&env).unwrap().unwrap().bucket.keys, None);
+    let with = |more: &[(&'static str, &'static str)]| read(&[&none[..], more].concat());
+    assert_eq!(with(&[]).unwrap_err().0.len(), 2);
+    let aws = with(&[("QUEEN_S3_ENDPOINT", "https://s3.eu-west-1.amazonaws.com")]);
+    let aws = aws.unwrap().unwrap().bucket;
+    assert_eq!((aws.keys, aws.machine.metadata.as_deref()), (None, Some("http://169.254.169.254")));
+    let pod = with(&[("AWS_WEB_IDENTITY_TOKEN_FILE", "/t"), ("AWS_ROLE_ARN", "r")]);
+    let pod = pod.unwrap().unwrap().bucket.machine;
+    assert_eq!(pod.web_identity.unwrap().token_file.to_str(), Some("/t"));
+    assert_eq!(pod.session, "queen");
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "hush")];
+    let keys = with(&keys).unwrap().unwrap().bucket.machine;
+    assert!(keys.keys.is_some() && !format!("{keys:?}").contains("hush"));
+    let profile = with(&[("QUEEN_S3_PROFILE", "lake"), ("HOME", "/h"), ("AWS_CONFIG_FILE", "/c")]);
+    let profile = profile.unwrap().unwrap().bucket.machine;
+    let files: Vec<_> = profile.profile_files.iter().filter_map(|file| file.to_str()).collect();
+    assert_eq!(files, ["/h/.aws/credentials", "/c"]);
+}
+
+#[test]
+fn containers_are_asked_on_this_machine_or_over_tls_only() {
+    let none = [("QUEEN_S3_ACCESS_KEY", ""), ("QUEEN_S3_SECRET_KEY", "")];
+    let full = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+    for good in [
+        "http://169.254.170.23/v1",
+        "http://[fd00:ec2::23]/v1",
+        "https://far/",
+        "http://127.0.0.1:9/x",
+    ] {
+        assert!(read(&[none[0], none[1], (full, good)]).is_ok(), "{good}");
+    }
+    for bad in ["http://far/v1", "http://169.254.170.2.evil/", "ftp://x"] {
+        let err = read(&[none[0], none[1], (full, bad)]).unwrap_err();
+        assert!(err.0[0].starts_with(&format!("{full}={bad}: must be https")), "{err}");
+    }
+}
+
+/// Each bad value and its whole line.
+#[test]
+fn each_bad_value_is_refused_with_what_is_allowed_and_an_example() {
+    let lines = [
+        (
+            "EMBEDDED",
+            "2",
+            "2: not one of true, false (starts the sink on this node; without it no other of these is looked at), for example false",
+        ),
+        (
+            "QUEUES",
+            ",",
+            ",: names no queue; give names separated by commas, or *, for example orders",
+        ),
+        (
+            "QUEUES",
+            "*,a",
+            "*,a: * stands alone or not at all; give only *, or only names, for example *",
+        ),
+        (
+            "ENDPOINT",
+            "s3:7070",
+            "s3:7070: must begin with http:// or https://, for example https://s3.eu-central-1.amazonaws.com",
+        ),
+        (
+            "ENDPOINT",
+            "http://s3/lake",
+            "http://s3/lake: must be a scheme, a host and a port only (put folders in QUEEN_S3_PREFIX), for example http://127.0.0.1:7070",
+        ),
+        (
+            "ENDPOINT",
+            "http://:7070",
+            "http://:7070: names no host, for example http://127.0.0.1:7070",
+        ),
+        (
+            "ENDPOINT",
+            "http://s3:0",
+            "http://s3:0: the port must be 1 to 65535, for example http://127.0.0.1:7070",
+        ),
+        (
+            "BUCKET",
+            "a/b",
+            "a/b: must be a bucket's name without slash or space (put folders in QUEEN_S3_PREFIX), for example lake",
+        ),
+        (
+            "PREFIX",
+            "a//b",
+            "a//b: must have no empty, . or .. parts, for example queen or team/queen",
+        ),
+        ("PREFIX", "/", "/: must have no empty, . or .. parts, for example queen or team/queen"),
+        (
+            "PATH_STYLE",
+            "maybe",
+            "maybe: not one of true, false (the bucket is in the path of the URL, as most self-hosted servers want, not in its host), for example false",
+        ),
+        (
+            "SSE",
+            "aes",
+            "aes: not one of AES256, aws:kms (the encryption by the bucket), for example AES256",
+        ),
+        ("SSE_KMS_KEY_ID", "k", "k: goes with QUEEN_S3_SSE=aws:kms only; set that or unset this"),
+        (
+            "FORMAT",
+            "csv",
+            "csv: not one of jsonl, parquet (the format of data files), for example jsonl",
+        ),
+        (
+            "COMPRESSION",
+            "lz4",
+            "lz4: not one of zstd, gzip, none (the compression of JSONL), for example zstd",
+        ),
+        (
+            "PARQUET_CODEC",
+            "gzip",
+            "gzip: not one of zstd, snappy (the compression of Parquet), for example zstd",
+        ),
+        (
+            "LAYOUT",
+            "flat",
+            "flat: not one of merged, per-partition (one data file per window, or one per window and partition), for example merged",
+        ),
+        (
+            "ALIGN",
+            "week",
+            "week: not one of hour, day, none (the boundary that no window crosses), for example hour",
+        ),
+        (
+            "START",
+            "yesterday",
+            "yesterday: not one of latest, earliest (where a queue seen for the first time starts; earliest is what retention still holds), for example latest",
+        ),
+        (
+            "TARGET_MB",
+            "0",
+            "0: out of range; 1 to 5120 MiB is allowed (the uncompressed records that close a window), for example 128",
+        ),
+        (
+            "TARGET_MB",
+            "5121",
+            "5121: out of range; 1 to 5120 MiB is allowed (the uncompressed records that close a window), for example 128",
+        ),
+        (
+            "MAX_WINDOW_MS",
+            "5s",
+            "5s: not a whole number; 100 to 86400000 milliseconds is allowed (the longest time a window stays open), for example 300000",
+        ),
+        (
+            "MAX_WINDOW_MS",
+            "99",
+            "99: out of range; 100 to 86400000 milliseconds is allowed (the longest time a window stays open), for example 300000",
+        ),
+        (
+            "MEMORY_MB",
+            "63",
+            "63: out of range; 64 to 1048576 MiB is allowed (the memory for all windows in work), for example 256",
+        ),
+        (
+            "THREADS",
+            "65",
+            "65: out of range; 1 to 64 threads is allowed (the threads that encode), for example 2",
+        ),
+        (
+            "MULTIPART_THRESHOLD_MB",
+            "4",
+            "4: out of range; 5 to 5120 MiB is allowed (the longest object sent in one request), for example 64",
+        ),
+        (
+            "LEASE_TTL_MS",
+            "999",
+            "999: out of range; 1000 to 3600000 milliseconds is allowed (the life of a queue's lease, in whole seconds), for example 30000",
+        ),
+        (
+            "SHUTDOWN_GRACE_MS",
+            "-1",
+            "-1: not a whole number; 100 to 3600000 milliseconds is allowed (the time from SIGTERM in which queues are given back), for example 30000",
+        ),
+        ("SINK", "a b", "a b: must be 1 to 64 of A-Z a-z 0-9 . _ -, for example default"),
+        (
+            "CRASH_AT",
+            "noon",
+            "noon: not one of never, after_intent, mid_upload, after_upload, before_commit, after_commit (where the process aborts, for crash tests), for example never",
+        ),
+        ("PROFILE", "lake", "lake: goes without QUEEN_S3_ACCESS_KEY: unset one of the two"),
+        ("EXTERNAL_ID", "x", "x: goes with QUEEN_S3_ROLE_ARN only; set that or unset this"),
+    ];
+    for (name, value, line) in lines {
+        let name = format!("QUEEN_S3_{name}");
+        let err = read(&[(name.as_str(), value)]).unwrap_err();
+        assert_eq!(err.0, [format!("{name}={line}")]);
+    }
+    for (name, what) in [
+        (
+            "QUEUES",
+            "the queues to copy, comma-separated, or * for all, those made later included, for example orders,invoices",
+        ),
+        ("ENDPOINT", "where the bucket is, for example http://127.0.0.1:7070"),
+        (
+            "REGION",
+            "the region of the signature; any name for servers without regions, for example us-east-1",
+        ),
+        ("BUCKET", "the bucket's name, for example lake"),
+    ] {
+        let name = format!("QUEEN_S3_{name}");
+        let err = read(&[(name.as_str(), "")]).unwrap_err();
+        assert_eq!(err.0, [format!("{name}: not set, and needed: {what}")]);
+    }
+    let err = read(&[("QUEEN_S3_SECRET_KEY", "")]).unwrap_err();
+    let want = "QUEEN_S3_SECRET_KEY: not set, and needed beside QUEEN_S3_ACCESS_KEY";
+    assert_eq!(err.0, [want]);
+    let err = read(&[("QUEEN_S3_ACCESS_KEY", "")]).unwrap_err();
+    assert!(!err.to_string().contains("queen-secret-key"), "{err}");
+    let address = read(&[("QUEEN_S3_ENDPOINT", "http://10.0.0.1:9000")]).unwrap_err();
+    let want = "QUEEN_S3_PATH_STYLE: must be true: the bucket cannot stand before the address \
+                10.0.0.1 in the host; set QUEEN_S3_PATH_STYLE=true, or name a host in \
+                QUEEN_S3_ENDPOINT";
+    assert_eq!(address.0, [want]);
 }
