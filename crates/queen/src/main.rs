@@ -1,8 +1,8 @@
 //! The broker binary: settings, wiring and subcommands.
 //!
 //! Owns: the command line, the exit codes, the wiring of the layers (`node`, `sink_host`), the demo
-//! (`dev`, `s3_server`) and the benchmark (`bench`). Leaves to others: every rule, every byte on
-//! disk, every route.
+//! (`dev`, `s3_server`), the check of a bucket (`s3_check`) and the benchmark (`bench`). Leaves to
+//! others: every rule, every byte on disk, every route.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -12,6 +12,7 @@ mod environment;
 mod health;
 mod logging;
 mod node;
+mod s3_check;
 mod s3_server;
 mod serve;
 mod settings;
@@ -33,9 +34,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     after_help = "\
 Without a command: serve.
 
-To try it:        queen dev
-To run it:        QUEEN_RAFT_DIR=/data queen serve
-To measure it:    queen bench push"
+To try it:          queen dev
+To run it:          QUEEN_RAFT_DIR=/data queen serve
+To try the bucket:  queen s3 check
+To measure it:      queen bench push"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -59,6 +61,9 @@ Example:
     /// Measure a running broker
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Try the bucket of the sink
+    #[command(subcommand)]
+    S3(s3_check::S3),
     /// Ask a running broker whether it is well; the exit code is the answer
     Health(health::HealthArgs),
 }
@@ -83,6 +88,8 @@ The S3 sink:
   QUEEN_S3_TARGET_MB [128], _MAX_WINDOW_MS [300000]  when a file closes
   QUEEN_S3_FORMAT [jsonl], _COMPRESSION [zstd]
 
+docs/reference/settings.md has all of them, and where else credentials may come from.
+
 A bad value stops the start and says what is allowed. SIGTERM and Ctrl-C end cleanly.";
 
 fn main() -> ExitCode {
@@ -91,6 +98,7 @@ fn main() -> ExitCode {
         None | Some(Subcommands::Serve) => runtime().and_then(|rt| rt.block_on(serve::run())),
         Some(Subcommands::Dev(args)) => runtime().and_then(|rt| rt.block_on(dev::run(args))),
         Some(Subcommands::Bench(bench)) => runtime().and_then(|rt| rt.block_on(bench::run(bench))),
+        Some(Subcommands::S3(s3)) => runtime().and_then(|rt| rt.block_on(s3_check::run(s3))),
         Some(Subcommands::Health(args)) => health::run(&args),
     };
     match result {

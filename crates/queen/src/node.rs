@@ -47,6 +47,11 @@ impl NodeSettings {
         }
     }
 
+    /// Those of the sink; `None` when it is off.
+    pub fn into_sink(self) -> Option<queen_sink::settings::Settings> {
+        self.sink
+    }
+
     /// Begins to log as they say.
     pub fn start_logging(&self) {
         self.broker.log.start();
