@@ -61,7 +61,11 @@ impl Seaweed {
             "name": "queen",
             "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-        }]});
+        }], "kms": {
+            "default_provider": "local",
+            "providers": {"local": {"type": "local", "enableOnDemandCreate": true}},
+            "buckets": {(BUCKET): {"provider": "local"}},
+        }});
         std::fs::write(&identities, identity.to_string())?;
         self.child = Some(self.command(&data, &identities)?.spawn().context("start weed")?);
         let health = format!("http://127.0.0.1:{}/healthz", self.ports.s3);
@@ -119,6 +123,22 @@ impl Seaweed {
     /// Where it answers, or would.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.s3)
+    }
+
+    /// Whether these bytes lie in the server's files as they are.
+    pub fn holds(&self, bytes: &[u8]) -> anyhow::Result<bool> {
+        let mut folders = vec![self.root.path().join("data")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if std::fs::read(&path)?.windows(bytes.len()).any(|found| found == bytes) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Ends the process at once; the files stay.

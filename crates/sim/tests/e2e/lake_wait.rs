@@ -11,11 +11,23 @@ pub async fn whole_lake(
     expected: &Expected,
     patience: Duration,
 ) -> anyhow::Result<(Files, Report)> {
+    whole_lake_of(endpoint, Layout::default(), expected, patience).await
+}
+
+/// The same of what lies below a prefix.
+pub async fn whole_lake_of(
+    endpoint: &str,
+    layout: Layout<'_>,
+    expected: &Expected,
+    patience: Duration,
+) -> anyhow::Result<(Files, Report)> {
+    let below = format!("{}/", layout.prefix);
     let bucket = queen_sim::process::bucket(endpoint)?;
     let until = Instant::now() + patience;
     loop {
-        let files = Files::of_bucket(&bucket).await?;
-        let report = check(&files, Layout::default(), expected);
+        let mut files = Files::of_bucket(&bucket).await?;
+        files.0.retain(|key, _| key.starts_with(&below));
+        let report = check(&files, layout, expected);
         // A window in the middle of its upload has objects and no manifest yet.
         let settling =
             |kind| matches!(kind, Kind::RecordLost | Kind::ObjectStranger | Kind::ManifestMissing);

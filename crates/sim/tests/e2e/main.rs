@@ -11,5 +11,7 @@ mod lake_wait;
 mod power_cut;
 mod readers;
 mod refusals;
+mod s3_check;
 mod same_log;
 mod seed_demo;
+mod sink_settings;
