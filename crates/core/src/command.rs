@@ -39,6 +39,8 @@ pub enum Command<'a> {
     #[serde(borrow)]
     PurgeDeadLetters(PurgeDeadLetters<'a>),
     Tick(Tick),
+    #[serde(borrow)]
+    ReplaySealed(ReplaySealed<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -301,6 +303,17 @@ pub struct ReplayDeadLetter<'a> {
     /// Another partition than its own.
     #[serde(borrow)]
     pub partition: Option<&'a str>,
+}
+
+/// Pushes a copy of a dead letter with its payload encrypted for where it goes, and removes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplaySealed<'a> {
+    /// Whose, which and where to.
+    #[serde(borrow)]
+    pub replay: ReplayDeadLetter<'a>,
+    /// The payload's envelope ([`crate::envelope`]).
+    #[serde(borrow, serialize_with = "whole")]
+    pub envelope: &'a [u8],
 }
 
 /// Names a dead letter.

@@ -69,6 +69,8 @@ fn samples() -> Vec<Command<'static>> {
     };
     let id = DeadLetterRef::Id([8; 16]);
     let message = DeadLetterRef::Message { partition: PartitionId(3), transaction_id: "t" };
+    let (letter, partition) = (id, Some("p"));
+    let replay = ReplayDeadLetter { tenant: TENANT, letter, queue: None, partition };
     vec![
         Command::Push(Push { tenant: TENANT, groups: vec![push] }),
         Command::Pop(pop(GroupStart::New, None)),
@@ -85,12 +87,7 @@ fn samples() -> Vec<Command<'static>> {
         Command::Seek(seek(SeekTo::Offset(Offset(300)))),
         Command::DeleteGroup(DeleteGroup { tenant: TENANT, group: "g", queue: Some("q") }),
         Command::MoveSubscription(MoveSubscription { tenant: TENANT, group: "g", to: Stamp(1) }),
-        Command::ReplayDeadLetter(ReplayDeadLetter {
-            tenant: TENANT,
-            letter: id,
-            queue: None,
-            partition: Some("p"),
-        }),
+        Command::ReplayDeadLetter(replay.clone()),
         Command::PurgeDeadLetters(PurgeDeadLetters::One { tenant: TENANT, letter: message }),
         Command::PurgeDeadLetters(PurgeDeadLetters::Queue {
             tenant: TENANT,
@@ -98,6 +95,7 @@ fn samples() -> Vec<Command<'static>> {
             group: None,
         }),
         Command::Tick(Tick { retention: vec![QueueId(300)] }),
+        Command::ReplaySealed(ReplaySealed { replay, envelope: b"\x01 " }),
     ]
 }
 
@@ -127,7 +125,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..19, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..20, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -23,6 +23,14 @@ pub enum Code {
     OutcomeUnknown,
     /// The data disk is above its high mark. Nothing was written; try again when there is space.
     StorageFull,
+    /// A payload was to be stored in the clear where only envelopes may be, or in an envelope made
+    /// for another place. Nothing was written; encrypt it for where it goes and try again.
+    NotSealed,
+    /// The queue is encrypted and this node has no key to write with. Nothing was written; try
+    /// again when it has.
+    NoEncryptionKey,
+    /// This node has no key that opens a payload, or the payload is damaged.
+    Undecryptable,
     /// A bug or a broken disk.
     Internal,
 }
@@ -41,6 +49,9 @@ impl Code {
             Code::Timeout => "timeout",
             Code::OutcomeUnknown => "outcome_unknown",
             Code::StorageFull => "storage_full",
+            Code::NotSealed => "not_sealed",
+            Code::NoEncryptionKey => "no_encryption_key",
+            Code::Undecryptable => "undecryptable",
             Code::Internal => "internal",
         }
     }
@@ -53,6 +64,7 @@ impl Code {
             Code::NameTooLong => 413,
             Code::Overloaded => 429,
             Code::Retry | Code::NoLeader | Code::Timeout | Code::OutcomeUnknown => 503,
+            Code::NotSealed | Code::NoEncryptionKey | Code::Undecryptable => 503,
             Code::StorageFull => 507,
             Code::Internal => 500,
         }

@@ -1,7 +1,7 @@
 //! Message frames: how one message lies in a push command, in a run and in a queue log.
 //!
 //! Owns: the bytes of a frame. Leaves to others: runs of frames (`run`), ids (a frame holds no
-//! message id, offset or stamp: they follow from its run).
+//! message id, offset or stamp: they follow from its run), what is in an envelope (`envelope`).
 //!
 //! ```text
 //! u8      flags: 1 transaction id, 2 trace id, 4 producer, 8 encrypted payload, 16 message id
@@ -12,6 +12,11 @@
 //! [varint + bytes]  producer, with flag 4
 //! bytes   payload: the producer's own JSON text, or its envelope with flag 8
 //! ```
+
+use crate::envelope;
+
+/// Length of a minted message id's text, which stands for a transaction id that was not given.
+pub const MINTED_TEXT_BYTES: usize = 36;
 
 const TRANSACTION: u8 = 1;
 const TRACE: u8 = 2;
@@ -31,7 +36,7 @@ pub struct Frame<'a> {
     pub producer: Option<&'a str>,
     /// Message id promised before the append; `None` for the minted one.
     pub message_id: Option<[u8; 16]>,
-    /// Whether `payload` is an encryption envelope.
+    /// Whether `payload` is an [`crate::envelope::Envelope`].
     pub encrypted: bool,
     /// The payload's bytes.
     pub payload: &'a [u8],
@@ -72,6 +77,13 @@ impl Frame<'_> {
             out.extend_from_slice(producer.as_bytes());
         }
         out.extend_from_slice(self.payload);
+    }
+
+    /// What it counts in [`crate::run::RunHeader::text_bytes`]: the same, encrypted or not.
+    pub fn text_bytes(&self) -> usize {
+        let id = self.transaction_id.map_or(MINTED_TEXT_BYTES, str::len);
+        let payload = self.payload.len();
+        id + if self.encrypted { envelope::payload_len(payload) } else { payload }
     }
 }
 

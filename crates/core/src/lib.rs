@@ -1,7 +1,7 @@
 //! The vocabulary of the broker, and every byte that outlives a process.
 //!
 //! Owns: names, ids, offsets, stamps, limits, error codes; the encodings of log entries, commands,
-//! runs, message frames, table keys and rows, sink rows and manifests.
+//! runs, message frames, envelopes of encrypted payloads, table keys and rows, sink rows and manifests.
 //! Leaves to others: what a command does (`queen-state`), where bytes lie (`queen-store`,
 //! `queen-raft`). Nothing here does I/O, reads a clock or draws a random number.
 
@@ -10,6 +10,7 @@
 pub mod command;
 pub mod decimal;
 pub mod entry;
+pub mod envelope;
 pub mod error;
 pub mod frame;
 pub mod ids;

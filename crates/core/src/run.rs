@@ -34,7 +34,8 @@ pub struct RunHeader {
     pub stamp: Stamp,
     /// Bytes of the frames.
     pub frames_len: u32,
-    /// Sum of the lengths of transaction ids (36 for a minted one) and payloads, held at u32::MAX.
+    /// Sum of the lengths of transaction ids (36 for a minted one) and payloads before encryption,
+    /// held at u32::MAX.
     pub text_bytes: u32,
 }
 

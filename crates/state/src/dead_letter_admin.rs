@@ -1,7 +1,7 @@
 //! Replaying and purging dead letters.
 //!
 //! Owns: finding a dead letter by its id or its message, and what a replay pushes. Leaves to others:
-//! filing dead letters (`ack`), the push itself (`push`).
+//! filing dead letters (`ack`), the push itself (`push`), sealing payloads (the caller).
 
 use crate::step::{Step, bad_row, decode, get, partition_with_id, queue_with_id};
 use crate::tables::StorageError;
@@ -13,7 +13,7 @@ use queen_core::reply::{PushedItem, Replayed, Reply};
 use queen_core::row::dead_letter::DeadLetterByIdRow;
 use queen_core::row::{DeadLetterRow, key};
 use queen_core::table::Table;
-use queen_core::{QueueId, TenantId};
+use queen_core::{Code, Error, QueueId, TenantId};
 
 /// Dead letters that one purge command looks at; the caller goes on while it removes any.
 pub const PURGE_ROWS: usize = 10_000;
@@ -32,10 +32,15 @@ pub struct Letter {
     pub row: DeadLetterRow,
 }
 
-/// Pushes a copy of a dead letter and removes it. `Replayed(None)`: there is no such letter.
+/// Pushes a copy of a dead letter and removes it; `sealed` is its payload's envelope for where it
+/// goes. `Replayed(None)`: there is no such letter.
+///
+/// Refused as `NotSealed` when the letter's own payload must not be stored there: it is an envelope
+/// made for another partition, or in the clear and the queue is encrypted.
 pub(crate) fn replay<S: Storage>(
     step: &mut Step<'_, S>,
     command: &ReplayDeadLetter<'_>,
+    sealed: Option<&[u8]>,
 ) -> Result<Reply, StorageError> {
     let Some(letter) = find(&*step.store, command.tenant, command.letter)? else {
         return Ok(Reply::Replayed(None));
@@ -46,27 +51,34 @@ pub(crate) fn replay<S: Storage>(
     let row = letter.row;
     let (queue, partition) =
         (command.queue.unwrap_or(&own.row.name), command.partition.unwrap_or(&row.partition_name));
+    let moved = queue != own.row.name || partition != row.partition_name;
+    if sealed.is_none() && row.encrypted && moved {
+        let text = "the dead letter's payload is sealed for the partition it was in".to_owned();
+        return Ok(Reply::Refused(Error::new(Code::NotSealed, text)));
+    }
     let transaction_id = format!("dlq:{}", uuid_text(row.id));
     let frame = Frame {
         transaction_id: Some(&transaction_id),
         trace_id: row.trace_id,
         producer: row.producer.as_deref(),
         message_id: None,
-        encrypted: row.encrypted,
-        payload: &row.payload,
+        encrypted: sealed.is_some() || row.encrypted,
+        payload: sealed.unwrap_or(&row.payload),
     };
     let mut frames = Vec::new();
     frame.encode(&mut frames);
-    let text_bytes = u32::try_from(transaction_id.len() + row.payload.len()).unwrap_or(u32::MAX);
     let group = PushGroup {
         queue,
         partition,
         count: 1,
         has_transaction_ids: true,
-        text_bytes,
+        text_bytes: u32::try_from(frame.text_bytes()).unwrap_or(u32::MAX),
         frames: &frames,
     };
-    let pushed = push::append_group(step, command.tenant, &group)?;
+    let pushed = match push::append_group(step, command.tenant, &group)? {
+        Ok(pushed) => pushed,
+        Err(refusal) => return Ok(Reply::Refused(refusal)),
+    };
     let item = pushed.items.into_iter().next().unwrap_or(PushedItem::Queued(pushed.first_offset));
     let replayed = Replayed {
         letter: row.id,

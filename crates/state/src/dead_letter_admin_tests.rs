@@ -2,11 +2,12 @@
 
 use super::{find, uuid_text};
 use crate::world::{TENANT, World};
-use queen_core::TenantId;
 use queen_core::command::*;
+use queen_core::frame::Frame;
 use queen_core::reply::{PushedItem, Replayed, Reply};
 use queen_core::row::DeadLetterRow;
 use queen_core::table::Table;
+use queen_core::{Code, TenantId};
 
 /// Pushes a message with this transaction id and has the group give it up.
 fn bury(world: &mut World, queue: &str, partition: &str, group: &str, id: &str) -> DeadLetterRow {
@@ -111,4 +112,85 @@ fn letters_of_another_tenant_are_not_found() {
     assert_eq!(found, None);
     let command = PurgeDeadLetters::One { tenant: other, letter: DeadLetterRef::Id(row.id) };
     assert_eq!(world.apply(&Command::PurgeDeadLetters(command)), Reply::Purged(0));
+}
+
+/// Files a letter of an encrypted queue, its payload an envelope.
+fn bury_sealed(world: &mut World, queue: &str) -> DeadLetterRow {
+    world.configure(queue, |options| options.encryption_enabled = true);
+    let frame = Frame {
+        transaction_id: Some("t-1"),
+        encrypted: true,
+        payload: b"sealed for q",
+        ..Frame::default()
+    };
+    let mut frames = Vec::new();
+    frame.encode(&mut frames);
+    let group = PushGroup {
+        queue,
+        partition: "a",
+        count: 1,
+        has_transaction_ids: true,
+        text_bytes: 9,
+        frames: &frames,
+    };
+    world.apply(&Command::Push(Push { tenant: TENANT, groups: vec![group] }));
+    let popped = world.pop(queue, "g", 1);
+    world.ack_one("g", popped.claims[0].partition, "t-1", Verdict::DeadLetter, popped.lease);
+    world.letters(queue).remove(0)
+}
+
+fn frame_of(world: &World, replayed: &Replayed) -> (bool, Vec<u8>) {
+    let PushedItem::Queued(offset) = replayed.item else { panic!() };
+    let run = crate::run::kept_at(&world.store, replayed.partition_id, offset).unwrap();
+    let queue = world.queue_id(&replayed.queue);
+    let frames = crate::run::frames(&world.store, queue, &run).unwrap();
+    let frame = crate::run::frame_in(&frames, &run, offset).unwrap();
+    (frame.encrypted, frame.payload.to_vec())
+}
+
+fn asked(world: &mut World, replay: ReplayDeadLetter<'_>, envelope: Option<&[u8]>) -> Reply {
+    world.apply(&match envelope {
+        None => Command::ReplayDeadLetter(replay),
+        Some(envelope) => Command::ReplaySealed(ReplaySealed { replay, envelope }),
+    })
+}
+
+#[test]
+fn an_envelope_goes_back_as_it_is_and_elsewhere_only_sealed_anew() {
+    let mut world = World::new();
+    let row = bury_sealed(&mut world, "q");
+    assert!(row.encrypted);
+    let letter = DeadLetterRef::Id(row.id);
+    let back = ReplayDeadLetter { tenant: TENANT, letter, queue: None, partition: None };
+    for moved in [
+        ReplayDeadLetter { queue: Some("other"), ..back.clone() },
+        ReplayDeadLetter { partition: Some("b"), ..back.clone() },
+    ] {
+        let reply = asked(&mut world, moved.clone(), None);
+        assert!(matches!(&reply, Reply::Refused(e) if e.code == Code::NotSealed), "{reply:?}");
+        assert_eq!(world.letters("q").len(), 1, "a refusal has no effect");
+        let mut twin = World { store: world.store.clone(), ..World::new() };
+        twin.now = world.now;
+        let reply = asked(&mut twin, moved, Some(b"sealed for there"));
+        let Reply::Replayed(Some(replayed)) = reply else { panic!("{reply:?}") };
+        assert_eq!(frame_of(&twin, &replayed), (true, b"sealed for there".to_vec()));
+    }
+    let Reply::Replayed(Some(replayed)) = asked(&mut world, back, None) else { panic!() };
+    assert_eq!(frame_of(&world, &replayed), (true, b"sealed for q".to_vec()));
+}
+
+#[test]
+fn a_letter_in_the_clear_goes_to_an_encrypted_queue_sealed_only() {
+    let mut world = World::new();
+    let row = bury(&mut world, "q", "a", "g", "t-1");
+    world.configure("q", |options| options.encryption_enabled = true);
+    let letter = DeadLetterRef::Id(row.id);
+    let back = ReplayDeadLetter { tenant: TENANT, letter, queue: None, partition: None };
+    let reply = asked(&mut world, back.clone(), None);
+    assert!(matches!(&reply, Reply::Refused(e) if e.code == Code::NotSealed), "{reply:?}");
+    assert_eq!(world.letters("q").len(), 1);
+    let reply = asked(&mut world, back, Some(b"sealed"));
+    let Reply::Replayed(Some(replayed)) = reply else { panic!("{reply:?}") };
+    assert_eq!(frame_of(&world, &replayed), (true, b"sealed".to_vec()));
+    assert_eq!(world.letters("q").len(), 0);
 }

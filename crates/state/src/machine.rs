@@ -57,7 +57,10 @@ impl Machine {
             Command::Seek(seek) => group_admin::seek(&mut step, seek),
             Command::DeleteGroup(delete) => group_admin::delete(&mut step, delete),
             Command::MoveSubscription(to) => group_admin::move_subscription(&mut step, to),
-            Command::ReplayDeadLetter(replay) => dead_letter_admin::replay(&mut step, replay),
+            Command::ReplayDeadLetter(replay) => dead_letter_admin::replay(&mut step, replay, None),
+            Command::ReplaySealed(sealed) => {
+                dead_letter_admin::replay(&mut step, &sealed.replay, Some(sealed.envelope))
+            }
             Command::PurgeDeadLetters(purge) => dead_letter_admin::purge(&mut step, purge),
             Command::Tick(tick) => tick::apply(&mut step, tick),
         };

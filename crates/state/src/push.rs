@@ -1,9 +1,10 @@
 //! Pushing: offsets, deduplication, the append.
 //!
 //! Owns: what a push does to its partitions. Leaves to others: places (`segment`), the memory of
-//! transaction ids (`transaction`), what groups make of it (`pop`).
+//! transaction ids (`transaction`), what groups make of it (`pop`), sealing payloads (the caller: keys
+//! never come here).
 //!
-//! Upholds `offsets-gapless`. Costs a fixed number of row operations per partition, whatever the
+//! Upholds `offsets-gapless`, `encrypted-at-rest`. Costs a fixed number of row operations per partition, whatever the
 //! number of groups, and two more per message that has a transaction id of its own.
 
 use crate::Storage;
@@ -39,21 +40,45 @@ pub(crate) fn apply<S: Storage>(
         Ok(items) => items,
         Err(bad) => return Ok(Reply::Refused(Error::new(Code::BadBody, bad.to_string()))),
     };
+    let mut queues = Vec::with_capacity(push.groups.len());
+    for group in &push.groups {
+        let queue = step.queue(push.tenant, group.queue)?;
+        if let Some(refusal) = queue.as_ref().and_then(|queue| unsealed(queue, group)) {
+            return Ok(Reply::Refused(refusal));
+        }
+        queues.push(queue);
+    }
     let mut pushed = Vec::with_capacity(push.groups.len());
-    for (group, items) in push.groups.iter().zip(items) {
-        pushed.push(push_group(step, push.tenant, group, items)?);
+    for ((group, items), queue) in push.groups.iter().zip(items).zip(queues) {
+        pushed.push(push_group(step, push.tenant, group, items, queue)?);
     }
     Ok(Reply::Push(pushed))
 }
 
-/// Appends one group, for other commands that push.
+/// Appends one group, for other commands that push. The inner error is a refusal without effect.
 pub fn append_group<S: Storage>(
     step: &mut Step<'_, S>,
     tenant: TenantId,
     group: &PushGroup<'_>,
-) -> Result<PushedGroup, StorageError> {
+) -> Result<Result<PushedGroup, Error>, StorageError> {
     let items = read_items(group).map_err(|bad| StorageError(bad.to_string()))?;
-    push_group(step, tenant, group, items)
+    let queue = step.queue(tenant, group.queue)?;
+    if let Some(refusal) = queue.as_ref().and_then(|queue| unsealed(queue, group)) {
+        return Ok(Err(refusal));
+    }
+    push_group(step, tenant, group, items, queue).map(Ok)
+}
+
+/// Why a group must not go into its queue: the queue is encrypted and a payload of the group is not.
+fn unsealed(queue: &Queue, group: &PushGroup<'_>) -> Option<Error> {
+    if !queue.row.options.encryption_enabled {
+        return None;
+    }
+    if Frames::new(group.frames).all(|frame| frame.is_ok_and(|frame| frame.encrypted)) {
+        return None;
+    }
+    let text = format!("queue {:?} is encrypted: its payloads are stored sealed only", group.queue);
+    Some(Error::new(Code::NotSealed, text))
 }
 
 /// The frames of a group that have to be looked at; `None` when none has.
@@ -83,8 +108,10 @@ fn push_group<S: Storage>(
     tenant: TenantId,
     group: &PushGroup<'_>,
     items: Option<Vec<Item<'_>>>,
+    queue: Option<Arc<Queue>>,
 ) -> Result<PushedGroup, StorageError> {
-    let queue = match step.queue(tenant, group.queue)? {
+    // One that was not there may have been made by the group before.
+    let queue = match queue.map_or_else(|| step.queue(tenant, group.queue), |q| Ok(Some(q)))? {
         Some(queue) => queue,
         None => step.create_queue(tenant, group.queue, QueueOptions::implicit(group.queue))?,
     };
@@ -111,8 +138,7 @@ fn push_group<S: Storage>(
         for (item, outcome) in items.iter().zip(&outcomes) {
             if matches!(outcome, PushedItem::Queued(_)) {
                 frames.extend_from_slice(item.bytes);
-                let id = item.frame.transaction_id.map_or(36, str::len);
-                text_bytes += id + item.frame.payload.len();
+                text_bytes += item.frame.text_bytes();
             }
         }
         let text_bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);

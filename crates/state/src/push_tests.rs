@@ -218,3 +218,78 @@ fn a_segment_is_rolled_at_the_hour_and_before_it_would_grow_too_long() {
     world.push("q", "p", 1);
     assert_eq!(world.rows(Table::Segment), 3);
 }
+
+/// A group of one message without a transaction id, sealed or not.
+fn one<'a>(queue: &'a str, frames: &'a [u8]) -> PushGroup<'a> {
+    let (partition, count, has_transaction_ids, text_bytes) = ("p", 1, false, 38);
+    PushGroup { queue, partition, count, has_transaction_ids, text_bytes, frames }
+}
+
+fn framed(encrypted: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let payload = b"{}";
+    queen_core::frame::Frame { encrypted, payload, ..Default::default() }.encode(&mut out);
+    out
+}
+
+#[test]
+fn a_payload_in_the_clear_is_refused_by_an_encrypted_queue_and_nothing_changes() {
+    let mut world = World::new();
+    world.configure("q", |options| options.encryption_enabled = true);
+    let (plain, sealed) = (framed(false), framed(true));
+    let mixed = [&sealed[..], &plain].concat();
+    let before = world.store.clone();
+    for frames in [&plain, &mixed, &b"\xff".to_vec()] {
+        // The queue before it would be created, had the push an effect.
+        let groups = vec![one("new", &plain), one("q", frames)];
+        let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+        let Reply::Refused(error) = reply else { panic!("{reply:?}") };
+        assert_eq!(error.code, queen_core::Code::NotSealed);
+        assert!(error.text.contains("\"q\""), "{error}");
+    }
+    let id = |store: &crate::MemoryStore| crate::step::queue_named(store, TENANT, "new").unwrap();
+    assert_eq!((id(&before), id(&world.store)), (None, None));
+    assert_eq!(world.rows(Table::Run), 0);
+    let groups = vec![one("new", &plain), one("q", &sealed)];
+    let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    assert!(matches!(reply, Reply::Push(_)), "{reply:?}");
+    world.configure("q", |options| options.encryption_enabled = false);
+    let groups = vec![one("q", &plain)];
+    let reply = world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    assert!(matches!(reply, Reply::Push(_)), "what is sealed may lie beside what is not");
+}
+
+#[test]
+fn a_queue_pushed_to_twice_in_one_request_is_made_once() {
+    let mut world = World::new();
+    let plain = framed(false);
+    let groups = vec![one("q", &plain), PushGroup { partition: "other", ..one("q", &plain) }];
+    world.apply(&Command::Push(Push { tenant: TENANT, groups }));
+    assert_eq!(world.rows(Table::Queue), 1);
+}
+
+#[test]
+fn text_bytes_count_the_payload_and_not_its_envelope() {
+    use queen_core::envelope::ENVELOPE_BYTES;
+    let mut world = World::new();
+    world.push_ids("q", "p", &[(Some("a"), "{}")]);
+    let (mut frames, payload) = (Vec::new(), [7; 10 + ENVELOPE_BYTES]);
+    for id in ["a", "bb"] {
+        let frame = queen_core::frame::Frame {
+            transaction_id: Some(id),
+            encrypted: true,
+            payload: &payload,
+            ..Default::default()
+        };
+        frame.encode(&mut frames);
+    }
+    let group = PushGroup { count: 2, has_transaction_ids: true, ..one("q", &frames) };
+    world.apply(&Command::Push(Push { tenant: TENANT, groups: vec![group] }));
+    let queue = world.queue_id("q");
+    let partition = crate::step::partition_named(&world.store, queue, "p").unwrap().unwrap();
+    let run = crate::run::kept_at(&world.store, partition.row.id, queen_core::Offset(1)).unwrap();
+    let place = crate::Place { queue, segment: run.row.segment, position: run.row.position };
+    use crate::QueueLogs;
+    let bytes = world.store.read(place, run.row.run_len() as usize).unwrap();
+    assert_eq!(queen_core::run::RunHeader::decode(&bytes).unwrap().text_bytes, 2 + 10);
+}
