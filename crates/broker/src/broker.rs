@@ -4,14 +4,17 @@ use crate::Class;
 use crate::admission::Admission;
 use crate::counters::Counters;
 use crate::following::Following;
+use crate::keyring::Unopened;
 use crate::parking::Parking;
 use crate::proposer::Proposer;
+use crate::sealing::Sealing;
 use crate::ticker::Ticker;
 use crate::waiters::Answered;
 use parking_lot::Mutex;
 use queen_core::command::Command;
+use queen_core::envelope::bound_to;
 use queen_core::reply::Reply;
-use queen_core::{Code, Error, Stamp};
+use queen_core::{Code, Error, Stamp, TenantId};
 use queen_state::StorageError;
 use queen_store::{DirLock, ReadGuard, Store};
 use std::sync::Arc;
@@ -32,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) proposer: Proposer,
     pub(crate) parking: Parking,
     pub(crate) following: Following,
+    pub(crate) sealing: Sealing,
     pub(crate) admission: Admission,
     pub(crate) ticker: Ticker,
     pub(crate) counters: Arc<Counters>,
@@ -107,6 +111,19 @@ impl Broker {
     /// Hears of writes without popping.
     pub fn following(&self) -> &Following {
         &self.shared.following
+    }
+
+    /// Appends the payload of an envelope to `into`; on an error `into` is as it was.
+    pub fn open_payload(
+        &self,
+        tenant: TenantId,
+        queue: &str,
+        partition: &str,
+        envelope: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), Unopened> {
+        let bound = bound_to(tenant, queue, partition);
+        self.shared.sealing.keyring.open(&bound, envelope, into)
     }
 
     pub(crate) fn parking(&self) -> &Parking {

@@ -1,17 +1,35 @@
 //! Dead letter calls: listing, replaying, purging.
 //!
-//! Owns: pages over several queues. Leaves to others: the rules (`queen-state`).
+//! Owns: pages over several queues, their payloads in the clear, and what a replay must seal. Leaves
+//! to others: the rules (`queen-state`), the cipher (`keyring`).
 
 use crate::Class;
 use crate::broker::Broker;
-use crate::queues::unexpected;
+use crate::push::TRIES;
+use crate::queues::{Queue, unexpected};
+use crate::sealing::Sealed;
 use bytes::Bytes;
-use queen_core::command::{Command, DeadLetterRef, PurgeDeadLetters, ReplayDeadLetter};
+use queen_core::command::{
+    Command, DeadLetterRef, PurgeDeadLetters, ReplayDeadLetter, ReplaySealed,
+};
+use queen_core::envelope::bound_to;
 use queen_core::reply::{Replayed, Reply};
 use queen_core::row::key;
-use queen_core::{Error, QueueId, Stamp, TenantId};
+use queen_core::{Code, Error, QueueId, Stamp, TenantId};
+use queen_state::dead_letter_admin;
 pub use queen_state::dead_letter_admin::Letter;
 use queen_state::query::list;
+
+/// A dead letter as it may be shown.
+#[derive(Clone, Debug)]
+pub struct ShownLetter {
+    /// Its queue's name.
+    pub queue: String,
+    /// The letter, its payload in the clear.
+    pub letter: Letter,
+    /// Why the payload is missing, if it does not open.
+    pub stuck: Option<Sealed>,
+}
 
 /// Letters looked at under one lock.
 const STEP: usize = 64;
@@ -51,7 +69,7 @@ impl Broker {
         filter: LetterFilter<'_>,
         offset: usize,
         limit: usize,
-    ) -> Result<(Vec<(String, Letter)>, usize), Error> {
+    ) -> Result<(Vec<ShownLetter>, usize), Error> {
         let queues = match filter.queue {
             Some(name) => self.queue_named(tenant, name)?.into_iter().collect(),
             None => self.queues(tenant).await?,
@@ -74,9 +92,28 @@ impl Broker {
             let queue = &queues[index];
             let found = self.read(|view| list::dead_letters(view, queue.id, Some(&after), 1))?;
             let found = found.into_iter().filter(|letter| letter.key == letter_key);
-            page.extend(found.map(|letter| (queue.row.name.clone(), letter)));
+            page.extend(found.map(|letter| self.show(queue, letter)));
         }
         Ok((page, total))
+    }
+
+    /// The letter with its payload in the clear; empty when it does not open.
+    fn show(&self, queue: &Queue, mut letter: Letter) -> ShownLetter {
+        let row = &mut letter.row;
+        let mut stuck = None;
+        if row.encrypted {
+            let bound = bound_to(queue.row.tenant, &queue.row.name, &row.partition_name);
+            let mut payload = Vec::new();
+            let sealing = &self.shared.sealing;
+            if let Err(why) = sealing.keyring.open(&bound, &row.payload, &mut payload) {
+                let (offset, partition) = (row.offset, row.partition_name.clone());
+                let sealed = Sealed { queue: queue.row.name.clone(), partition, offset, why };
+                sealing.tell(queue.id, &sealed);
+                stuck = Some(sealed);
+            }
+            (row.payload, row.encrypted) = (payload, false);
+        }
+        ShownLetter { queue: queue.row.name.clone(), letter, stuck }
     }
 
     /// Dead letters of a queue.
@@ -117,11 +154,59 @@ impl Broker {
     }
 
     /// Pushes a copy of a dead letter and removes it; `None` when there is no such letter.
+    ///
+    /// What was encrypted stays so wherever it goes, and what goes to an encrypted queue becomes so.
     pub async fn replay(&self, command: ReplayDeadLetter<'_>) -> Result<Option<Replayed>, Error> {
-        match self.submit(Class::Write, &Command::ReplayDeadLetter(command)).await? {
-            Reply::Replayed(replayed) => Ok(replayed),
-            other => Err(unexpected(&other)),
+        let mut tries = 0;
+        loop {
+            let found = self.read(|view| {
+                let found = dead_letter_admin::find(view, command.tenant, command.letter)?;
+                let Some(letter) = found else { return Ok(None) };
+                let queue = queen_state::step::queue_with_id(view, letter.queue)?;
+                Ok(queue.map(|queue| (letter, queue)))
+            })?;
+            let Some((letter, own)) = found else { return Ok(None) };
+            let mut envelope = Vec::new();
+            let sealed = self.seal_replay(&command, &own, &letter, &mut envelope)?;
+            let letter = DeadLetterRef::Id(letter.row.id);
+            let replay = ReplayDeadLetter { letter, ..command.clone() };
+            let command = match sealed {
+                true => Command::ReplaySealed(ReplaySealed { replay, envelope: &envelope }),
+                false => Command::ReplayDeadLetter(replay),
+            };
+            match self.submit(Class::Write, &command).await {
+                Ok(Reply::Replayed(replayed)) => return Ok(replayed),
+                Ok(other) => return Err(unexpected(&other)),
+                // The queue became encrypted since the look: nothing was written.
+                Err(e) if e.code == Code::NotSealed && tries < TRIES => tries += 1,
+                Err(e) => return Err(e),
+            }
         }
+    }
+
+    /// Seals a letter's payload for where a replay takes it; whether that is needed.
+    fn seal_replay(
+        &self,
+        command: &ReplayDeadLetter<'_>,
+        own: &Queue,
+        letter: &Letter,
+        envelope: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let (row, sealing) = (&letter.row, &self.shared.sealing);
+        let queue = command.queue.unwrap_or(&own.row.name);
+        let partition = command.partition.unwrap_or(&row.partition_name);
+        let moved = queue != own.row.name || partition != row.partition_name;
+        let needed =
+            if row.encrypted { moved } else { sealing.is_encrypted(command.tenant, queue) };
+        if needed {
+            let shown = self.show(own, letter.clone());
+            if let Some(stuck) = shown.stuck {
+                return Err(stuck.into());
+            }
+            let bound = bound_to(command.tenant, queue, partition);
+            sealing.seal(queue, &bound, &shown.letter.row.payload, envelope)?;
+        }
+        Ok(needed)
     }
 
     /// Removes one dead letter; whether there was one.

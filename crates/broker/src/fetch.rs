@@ -7,6 +7,7 @@ use crate::broker::{Broker, View};
 use crate::parking::{Spot, Ticket};
 use crate::queues::Partition;
 use crate::reads::{Delivered, read_claims, runs_of};
+use crate::sealing::Sealed;
 use queen_core::reply::Claim;
 use queen_core::{Error, Offset, QueueId, Stamp, TenantId};
 use queen_state::StorageError;
@@ -37,12 +38,14 @@ pub struct FetchEntry {
 }
 
 /// Why an entry has no messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchFault {
     /// There is no such queue.
     UnknownQueue,
     /// The offset is below the log start or beyond the end.
     OutOfRange,
+    /// The payload at the offset does not open.
+    Undecryptable(Sealed),
 }
 
 /// What a fetch got of one partition.
@@ -120,11 +123,16 @@ impl Broker {
     async fn deliver(&self, planned: Vec<Planned>) -> Result<Vec<Fetched>, Error> {
         let claims = planned.iter().filter_map(|planned| planned.claim.clone()).collect();
         let mut delivered = read_claims(self, claims).await?.into_iter();
-        let fetched = planned.into_iter().map(|planned| Fetched {
-            fault: planned.fault,
-            high_watermark: planned.high_watermark,
-            log_start: planned.log_start,
-            delivered: planned.claim.and_then(|_| delivered.next()),
+        let fetched = planned.into_iter().map(|planned| {
+            let mut delivered = planned.claim.and_then(|_| delivered.next());
+            let stuck = delivered.take_if(|delivered| delivered.is_empty());
+            let stuck = stuck.and_then(|delivered| delivered.stuck).map(FetchFault::Undecryptable);
+            Fetched {
+                fault: planned.fault.or(stuck),
+                high_watermark: planned.high_watermark,
+                log_start: planned.log_start,
+                delivered,
+            }
         });
         Ok(fetched.collect())
     }

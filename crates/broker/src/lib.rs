@@ -1,7 +1,7 @@
 //! The shell around the rules: from a request's command to its durable answer.
 //!
 //! Owns: stamping and proposing (`proposer`), applying what the log committed (`machine`), answering
-//! (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), admission (`admission`,
+//! (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
 //! `disk`), letting time pass (`ticker`), start and stop (`lifecycle`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
@@ -19,6 +19,7 @@ mod disk;
 pub mod fetch;
 mod following;
 pub mod groups;
+pub mod keyring;
 pub mod kv;
 mod lease;
 mod lifecycle;
@@ -30,6 +31,7 @@ mod push;
 pub mod queues;
 mod reads;
 mod ready;
+mod sealing;
 mod ticker;
 mod view;
 mod waiters;
@@ -43,5 +45,6 @@ pub use kv::{KvError, KvRefusal};
 pub use lifecycle::{BrokerOptions, StartError};
 pub use pop::Delivery;
 pub use reads::{Delivered, Message};
+pub use sealing::Sealed;
 pub use view::Standing;
 pub use waiters::Undelivered;

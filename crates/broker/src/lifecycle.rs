@@ -7,9 +7,11 @@ use crate::broker::{Broker, Shared};
 use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
 use crate::following::Following;
+use crate::keyring::Keyring;
 use crate::machine::Applier;
 use crate::parking::Parking;
 use crate::proposer::Proposer;
+use crate::sealing::Sealing;
 use crate::ticker::{self, Ticker};
 use parking_lot::Mutex;
 use queen_core::row::{LastStampRow, key};
@@ -22,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{info, warn};
 
 /// How a broker runs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct BrokerOptions {
     /// Data directory; created when missing.
     pub dir: PathBuf,
@@ -42,6 +44,8 @@ pub struct BrokerOptions {
     pub deadline: Duration,
     /// How often retention looks; 5 s.
     pub retention_every: Duration,
+    /// Keys of encrypted queues; none.
+    pub keyring: Keyring,
 }
 
 impl BrokerOptions {
@@ -57,6 +61,7 @@ impl BrokerOptions {
             settle_bytes_max: 32 << 20,
             deadline: Duration::from_secs(30),
             retention_every: Duration::from_secs(5),
+            keyring: Keyring::none(),
         }
     }
 }
@@ -102,6 +107,7 @@ impl Broker {
             proposer: Proposer::new(origin(), Arc::clone(&counters)),
             parking: Parking::new(Arc::clone(&counters)),
             following: Following::default(),
+            sealing: Sealing::new(options.keyring),
             admission: Admission::new(options.write_bytes_max, options.settle_bytes_max),
             ticker: Ticker::default(),
             counters,
@@ -109,6 +115,11 @@ impl Broker {
             stop: tokio::sync::watch::Sender::new(false),
             lock: Mutex::new(Some(lock)),
         });
+        let bad_state = |e: queen_state::StorageError| StartError::State {
+            dir: options.dir.clone(),
+            what: e.to_string(),
+        };
+        shared.sealing.load(&shared.store.read()).map_err(bad_state)?;
         let applier = Arc::new(Applier::new(Arc::downgrade(&shared)));
         let log = RaftOptions {
             dir: options.dir.join("log"),
@@ -121,8 +132,12 @@ impl Broker {
         shared.proposer.attach(node);
         let broker = Broker { shared };
         let last = get::<LastStampRow>(&broker.shared.store.read(), key::META_LAST_STAMP)
-            .map_err(|e| StartError::State { dir: options.dir.clone(), what: e.to_string() })?;
+            .map_err(bad_state)?;
         broker.shared.proposer.seen(last.unwrap_or_default().0);
+        let queues = broker.shared.sealing.unwritable();
+        if queues > 0 {
+            warn!(queues, "encrypted queues refuse pushes: QUEEN_ENCRYPTION_KEY is not set");
+        }
         disk::check(&broker, &options.dir, options.disk);
         tokio::spawn(disk::watch(broker.clone(), options.dir, options.disk));
         tokio::spawn(ticker::run(broker.clone(), options.retention_every));

@@ -44,6 +44,12 @@ impl Applier {
                 .map_err(|why| MachineFailed(format!("log entry {}: {why}", committed.index)))?;
         }
         drop(rules);
+        for event in &events {
+            if let Event::QueueChanged { queue } = event {
+                let seen = shared.sealing.look(&store, *queue);
+                seen.map_err(|e| MachineFailed(e.to_string()))?;
+            }
+        }
         let applied = Applied { index: committed.index, mark: Bytes::from(committed.mark) };
         store.end_batch(applied).map_err(|e| MachineFailed(e.to_string()))?;
         shared.counters.applied.add(outcomes.len() as u64);

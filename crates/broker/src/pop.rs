@@ -1,7 +1,11 @@
 //! Popping: look, claim, read; or sleep and look again.
 //!
-//! Owns: the loop of a waiting pop. Leaves to others: what is claimed (`queen-state`), who is rung
-//! (`parking`), the payloads (`reads`).
+//! Owns: the loop of a waiting pop, and what becomes of a claim whose payloads do not open. Leaves
+//! to others: what is claimed (`queen-state`), who is rung (`parking`), the payloads (`reads`).
+//!
+//! A payload that does not open is never handed out, and nothing passes it: its partition is held
+//! back for a while, so that the others are served, and then tried again. A pop that commits at
+//! delivery therefore claims an encrypted queue under a lease, and commits what it could open.
 
 use crate::admission::Class;
 use crate::broker::Broker;
@@ -9,10 +13,10 @@ use crate::parking::{Spot, Ticket};
 use crate::reads::{Delivered, read_claims};
 use crate::ready::{Look, look};
 use crate::waiters::Undelivered;
-use queen_core::command::{Command, Pop};
+use queen_core::command::{Ack, AckItem, Command, LeaseClaim, Pop, Seek, SeekTo, Verdict};
 use queen_core::limits::QUEUE_MODE_GROUP;
 use queen_core::reply::{Popped, Reply};
-use queen_core::{Code, Error, LeaseId, Stamp};
+use queen_core::{Code, Error, LeaseId, Offset, QueueId, Stamp};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -20,6 +24,8 @@ use tokio::time::Instant;
 const EMPTY_CLAIMS_MAX: u32 = 2;
 /// How long it sleeps then, at most: the look and the claim disagree, which must not spin.
 const DISAGREED: Duration = Duration::from_millis(100);
+/// How long a partition is held back whose next payload does not open.
+const HELD_BACK: Duration = Duration::from_secs(10);
 
 /// What a pop delivers.
 pub struct Delivery {
@@ -53,7 +59,7 @@ impl Broker {
         loop {
             let (seen, now) = self.look(pop)?;
             if seen.claim && empty < EMPTY_CLAIMS_MAX {
-                if let Some(delivery) = self.claim(pop).await? {
+                if let Some(delivery) = self.claim(pop, seen.queue).await? {
                     self.counters().pop_requests.add(1);
                     self.counters().pop_messages.add(delivery.messages());
                     return Ok(Some(delivery));
@@ -91,16 +97,119 @@ impl Broker {
         Ok((self.read(|view| look(view, pop, now))?, now))
     }
 
-    async fn claim(&self, pop: &Pop<'_>) -> Result<Option<Delivery>, Error> {
-        let answered = self.ask(Class::Settle, &Command::Pop(pop.clone()), 128).await?;
+    async fn claim(
+        &self,
+        pop: &Pop<'_>,
+        queue: Option<QueueId>,
+    ) -> Result<Option<Delivery>, Error> {
+        let sealing = &self.shared.sealing;
+        let commits = pop.auto_ack
+            && (sealing.is_encrypted(pop.tenant, pop.queue)
+                || queue.is_some_and(|queue| sealing.was_told(queue)));
+        let asked = Pop { auto_ack: pop.auto_ack && !commits, ..pop.clone() };
+        let answered = self.ask(Class::Settle, &Command::Pop(asked), 128).await?;
         let Reply::Pop(Popped { lease, claims }) = answered.reply else {
             return Err(Error::new(Code::Internal, "a pop was answered as something else"));
         };
         if claims.is_empty() {
             return Ok(None);
         }
-        let claims = read_claims(self, claims).await?;
-        Ok(Some(Delivery { lease, claims, undelivered: answered.undelivered }))
+        let undelivered = answered.undelivered;
+        let mut claims = read_claims(self, claims).await?;
+        let mut stuck = None;
+        for claim in &claims {
+            let Some(sealed) = &claim.stuck else { continue };
+            match lease {
+                Some(lease) if claim.is_empty() || commits => self.hold_back(pop, lease, claim),
+                Some(_) => {}
+                None => self.take_back(pop, claim, sealed.offset).await?,
+            }
+            stuck.get_or_insert_with(|| sealed.clone());
+        }
+        claims.retain(|claim| !claim.is_empty());
+        if let (true, Some(sealed)) = (claims.is_empty(), stuck) {
+            // Not given back at once: the next pop would be given the same partition.
+            if let Some(undelivered) = undelivered {
+                undelivered.delivered();
+            }
+            return Err(sealed.into());
+        }
+        if let (true, Some(lease)) = (commits, lease) {
+            self.commit(pop, lease, &claims).await?;
+            if let Some(undelivered) = undelivered {
+                undelivered.delivered();
+            }
+            return Ok(Some(Delivery { lease: None, claims, undelivered: None }));
+        }
+        Ok(Some(Delivery { lease, claims, undelivered }))
+    }
+
+    /// Settles all that a pop delivers which commits at delivery.
+    async fn commit(
+        &self,
+        pop: &Pop<'_>,
+        lease: LeaseId,
+        claims: &[Delivered],
+    ) -> Result<(), Error> {
+        let last: Vec<_> = claims.iter().filter_map(|claim| claim.messages().last()).collect();
+        let ids: Vec<_> = claims
+            .iter()
+            .zip(&last)
+            .map(|(claim, last)| last.transaction_id(claim.claim.partition))
+            .collect();
+        let items = claims.iter().zip(&ids).map(|(claim, transaction_id)| AckItem {
+            transaction_id,
+            partition: Some(claim.claim.partition),
+            verdict: Verdict::Completed,
+            lease: LeaseClaim::Id(lease),
+            error: None,
+        });
+        let ack = Ack { tenant: pop.tenant, group: pop.group, items: items.collect() };
+        let Reply::Ack(outcomes) = self.submit(Class::Settle, &Command::Ack(ack)).await? else {
+            return Err(Error::new(Code::Internal, "an ack was answered as something else"));
+        };
+        match outcomes.iter().find_map(|outcome| outcome.refusal) {
+            None => Ok(()),
+            Some(refusal) => Err(Error::new(
+                Code::Retry,
+                format!("the batch could not be committed: {}", refusal.text()),
+            )),
+        }
+    }
+
+    /// Ends the claim on a partition that is stuck after a while, or when the broker stops.
+    fn hold_back(&self, pop: &Pop<'_>, lease: LeaseId, claim: &Delivered) {
+        let (broker, tenant) = (self.clone(), pop.tenant);
+        let (group, id) = (pop.group.map(str::to_owned), claim.claim.partition);
+        let Some(transaction_id) = claim.stuck_id.clone() else { return };
+        let mut stop = self.shared.stop.subscribe();
+        tokio::spawn(async move {
+            // An error says that the broker is gone.
+            let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+            drop(tokio::time::timeout(HELD_BACK, stopped).await);
+            let item = AckItem {
+                transaction_id: &transaction_id,
+                partition: Some(id),
+                verdict: Verdict::Retry,
+                lease: LeaseClaim::Id(lease),
+                error: None,
+            };
+            let ack = Ack { tenant, group: group.as_deref(), items: vec![item] };
+            broker.shared.proposer.send(&Command::Ack(ack));
+        });
+    }
+
+    /// Moves a cursor back to a message that was committed at delivery and could not be handed out:
+    /// the queue is not encrypted any more, but this message still is.
+    async fn take_back(&self, pop: &Pop<'_>, claim: &Delivered, to: Offset) -> Result<(), Error> {
+        let seek = Seek {
+            tenant: pop.tenant,
+            group: pop.group.unwrap_or(QUEUE_MODE_GROUP),
+            queue: pop.queue,
+            partition: Some(&claim.claim.partition_name),
+            to: SeekTo::Offset(to),
+        };
+        self.submit(Class::Settle, &Command::Seek(seek)).await.map(drop)
     }
 }
 

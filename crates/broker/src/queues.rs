@@ -9,6 +9,7 @@
 use crate::Class;
 use crate::broker::{Broker, View};
 use queen_core::command::{Command, Configure, QueueRef};
+use queen_core::options::Patch;
 use queen_core::reply::{ConfiguredQueue, Reply};
 use queen_core::row::GroupRow;
 use queen_core::{Code, Error, QueueId, Stamp, TenantId};
@@ -76,7 +77,20 @@ impl Totals {
 
 impl Broker {
     /// Creates a queue or changes its options.
+    ///
+    /// Errors beside those of [`Broker::submit`]: `BadRequest` when it turns encryption on and this
+    /// node has no key.
     pub async fn configure(&self, command: Configure<'_>) -> Result<ConfiguredQueue, Error> {
+        let on = matches!(command.patch.encryption_enabled, Patch::Set(true));
+        if on && self.shared.sealing.keyring.current().is_none() {
+            let text = format!(
+                "encryptionEnabled: true: this node has no key to encrypt queue {:?} with; set \
+                 QUEEN_ENCRYPTION_KEY to 64 hex digits, such as those of `openssl rand -hex 32`, and \
+                 restart",
+                command.queue
+            );
+            return Err(Error::new(Code::BadRequest, text));
+        }
         match self.submit(Class::Settle, &Command::Configure(command)).await? {
             Reply::Configured(configured) => Ok(configured),
             other => Err(unexpected(&other)),

@@ -4,14 +4,16 @@
 //! others: which range (`pop`, `fetch`), the files (`queen-store`).
 
 use crate::broker::{Broker, View};
+use crate::sealing::Sealed;
 use bytes::Bytes;
+use queen_core::envelope::bound_to;
 use queen_core::frame::{Frame, Frames};
 use queen_core::reply::Claim;
-use queen_core::row::{RunRow, key};
+use queen_core::row::{QueueRow, RunRow, key};
 use queen_core::run::{self, HEADER_BYTES};
 use queen_core::table::Table;
-use queen_core::{Code, Error, Offset, PartitionId, QueueId, Stamp};
-use queen_state::step::decode;
+use queen_core::{Code, Error, MessageId, Offset, PartitionId, QueueId, Stamp};
+use queen_state::step::{decode, get};
 use queen_state::{Place, StorageError, Tables};
 use queen_store::LogSlice;
 
@@ -24,8 +26,12 @@ const PIECE_BYTES: u64 = 8 << 20;
 
 /// A claimed batch with its messages.
 pub struct Delivered {
-    /// What was claimed.
+    /// What was claimed; it ends before the first payload that does not open.
     pub claim: Claim,
+    /// That payload, if there is one in what was claimed.
+    pub stuck: Option<Sealed>,
+    /// Its transaction id.
+    pub(crate) stuck_id: Option<String>,
     runs: Vec<ReadRun>,
 }
 
@@ -64,9 +70,28 @@ impl Delivered {
         })
     }
 
+    /// Whether no message is in it: the first one does not open.
+    pub fn is_empty(&self) -> bool {
+        self.claim.first >= self.claim.end
+    }
+
     /// Bytes of the runs read.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.bytes.len()).sum()
+    }
+}
+
+impl Message<'_> {
+    /// The message id, and the transaction id unless the producer gave one.
+    pub fn id(&self, partition: PartitionId) -> MessageId {
+        let minted = || MessageId::mint(self.stamp, partition, self.offset);
+        self.frame.message_id.map_or_else(minted, MessageId)
+    }
+
+    /// The transaction id.
+    pub(crate) fn transaction_id(&self, partition: PartitionId) -> String {
+        let given = self.frame.transaction_id;
+        given.map_or_else(|| self.id(partition).to_string(), str::to_owned)
     }
 }
 
@@ -93,8 +118,9 @@ pub(crate) async fn read_claims(
         }
         Ok(all)
     })?;
+    let opener = broker.clone();
     let read = move || -> Result<Vec<Delivered>, StorageError> {
-        pieces.into_iter().map(|(claim, pieces)| read_claim(claim, pieces)).collect()
+        pieces.into_iter().map(|(claim, pieces)| read_claim(&opener, claim, pieces)).collect()
     };
     let done = if bytes <= INLINE_BYTES {
         read()
@@ -161,7 +187,11 @@ fn pieces(
     Ok(pieces)
 }
 
-fn read_claim(claim: Claim, pieces: Vec<Piece>) -> Result<Delivered, StorageError> {
+fn read_claim(
+    broker: &Broker,
+    mut claim: Claim,
+    pieces: Vec<Piece>,
+) -> Result<Delivered, StorageError> {
     let mut runs = Vec::new();
     for piece in pieces {
         let bytes = piece.slice.read()?;
@@ -177,10 +207,36 @@ fn read_claim(claim: Claim, pieces: Vec<Piece>) -> Result<Delivered, StorageErro
             if (header.partition, header.first_offset) != (claim.partition, first) {
                 return Err(bad_run(&claim, first, "is another run"));
             }
-            runs.push(ReadRun { first, stamp: header.stamp, bytes });
+            let (stamp, sealing) = (header.stamp, &broker.shared.sealing);
+            let owner = || owner(broker, &claim);
+            let bound =
+                || owner().map(|row| bound_to(row.tenant, &row.name, &claim.partition_name));
+            let opened = sealing.open_run(&bytes, claim.first..claim.end, first, bound)?;
+            let Some(opened) = opened else {
+                runs.push(ReadRun { first, stamp, bytes });
+                continue;
+            };
+            runs.push(ReadRun { first, stamp, bytes: opened.bytes });
+            if let Some((offset, why)) = opened.stuck {
+                let (queue, partition) = (owner()?.name, claim.partition_name.to_string());
+                let sealed = Sealed { queue, partition, offset, why };
+                sealing.tell(claim.queue, &sealed);
+                let frame = run::frames(&bytes).nth((offset.0 - first.0) as usize);
+                let message =
+                    frame.and_then(Result::ok).map(|f| Message { offset, stamp, frame: f });
+                let stuck_id = message.map(|message| message.transaction_id(claim.partition));
+                claim.end = offset;
+                return Ok(Delivered { claim, stuck: Some(sealed), stuck_id, runs });
+            }
         }
     }
-    Ok(Delivered { claim, runs })
+    Ok(Delivered { claim, stuck: None, stuck_id: None, runs })
+}
+
+/// The queue of a claim.
+fn owner(broker: &Broker, claim: &Claim) -> Result<QueueRow, StorageError> {
+    let row = get::<QueueRow>(&broker.shared.store.read(), &key::queue(claim.queue))?;
+    row.ok_or_else(|| StorageError(format!("queue {} is gone", claim.queue)))
 }
 
 fn bad_run(claim: &Claim, first: Offset, what: &str) -> StorageError {

@@ -5,7 +5,7 @@
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
 use hyper::StatusCode;
-use queen_broker::dead_letters::{Letter, LetterFilter};
+use queen_broker::dead_letters::{LetterFilter, ShownLetter};
 use queen_core::command::{DeadLetterRef, ReplayDeadLetter};
 use queen_core::reply::{PushedItem, Replayed};
 use queen_core::{MessageId, PartitionId, Stamp};
@@ -29,6 +29,8 @@ struct Shown<'a> {
     error_message: &'a str,
     retry_count: u32,
     data: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undecryptable: Option<String>,
     trace_id: Option<String>,
     producer_sub: Option<&'a str>,
     created_at: String,
@@ -42,8 +44,8 @@ struct Page<'a> {
     total: usize,
 }
 
-fn show<'a>(queue: &'a str, letter: &'a Letter) -> Shown<'a> {
-    let row = &letter.row;
+fn show(shown: &ShownLetter) -> Shown<'_> {
+    let (queue, row) = (&shown.queue, &shown.letter.row);
     Shown {
         id: uuid(row.id),
         transaction_id: &row.transaction_id,
@@ -54,6 +56,7 @@ fn show<'a>(queue: &'a str, letter: &'a Letter) -> Shown<'a> {
         error_message: &row.error,
         retry_count: row.retries,
         data: serde_json::from_slice(&row.payload).unwrap_or(RawValue::NULL),
+        undecryptable: shown.stuck.as_ref().map(ToString::to_string),
         trace_id: row.trace_id.map(uuid),
         producer_sub: row.producer.as_deref(),
         created_at: row.created.to_iso(),
@@ -91,7 +94,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let (letters, total) =
         broker.dead_letters(call.tenant(), filter, offset as usize, limit as usize).await?;
     let page = Page {
-        messages: letters.iter().map(|(queue, letter)| show(queue, letter)).collect(),
+        messages: letters.iter().map(show).collect(),
         pagination: json!({"limit": limit, "offset": offset}),
         total,
     };

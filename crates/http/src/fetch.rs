@@ -116,12 +116,16 @@ fn write_entry(out: &mut String, entry: &FetchEntry, fetched: &Fetched) {
     put_number(out, fetched.high_watermark.0);
     out.push_str(",\"logStartOffset\":");
     put_number(out, fetched.log_start.0);
-    match fetched.fault {
+    match &fetched.fault {
         None => {}
         Some(FetchFault::UnknownQueue) => {
             out.push_str(",\"error\":\"UNKNOWN_TOPIC_OR_PARTITION\"");
         }
         Some(FetchFault::OutOfRange) => out.push_str(",\"error\":\"OFFSET_OUT_OF_RANGE\""),
+        Some(FetchFault::Undecryptable(sealed)) => {
+            out.push_str(",\"error\":\"UNDECRYPTABLE\",\"errorMessage\":");
+            put_json_str(out, &sealed.to_string());
+        }
     }
     out.push('}');
 }

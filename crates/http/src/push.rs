@@ -18,9 +18,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 
-/// Length of a minted message id's text, which stands for a transaction id that was not given.
-const MINTED_TEXT_BYTES: usize = 36;
-
 #[derive(Deserialize)]
 struct Request<'a> {
     #[serde(borrow)]
@@ -168,8 +165,8 @@ impl Group<'_> {
     fn add(&mut self, transaction_id: Option<&str>, payload: &str) {
         self.count += 1;
         self.has_transaction_ids |= transaction_id.is_some();
-        self.text_bytes += transaction_id.map_or(MINTED_TEXT_BYTES, str::len) + payload.len();
         let frame = Frame { transaction_id, payload: payload.as_bytes(), ..Frame::default() };
+        self.text_bytes += frame.text_bytes();
         frame.encode(&mut self.frames);
     }
 }

@@ -5,6 +5,7 @@
 mod ack;
 mod bad_input;
 mod dead_letter;
+mod encryption;
 mod fetch;
 mod group;
 mod kv;

@@ -1,5 +1,6 @@
 //! A broker and its listener in a temporary directory, and a client that speaks HTTP by hand.
 
+use queen_broker::keyring::Keyring;
 use queen_broker::{Broker, BrokerOptions};
 use queen_http::{Server, ServerOptions};
 use serde_json::Value;
@@ -39,11 +40,17 @@ impl Reply {
 
 impl Node {
     pub async fn start() -> Node {
-        Node::start_in(tempfile::tempdir().unwrap()).await
+        Node::start_with(Keyring::none()).await
     }
 
-    async fn start_in(dir: tempfile::TempDir) -> Node {
+    /// With these keys.
+    pub async fn start_with(keyring: Keyring) -> Node {
+        Node::start_in(tempfile::tempdir().unwrap(), keyring).await
+    }
+
+    async fn start_in(dir: tempfile::TempDir, keyring: Keyring) -> Node {
         let mut options = BrokerOptions::new(dir.path());
+        options.keyring = keyring;
         // The machine that runs the tests may be fuller than a broker's should be.
         options.disk.high_percent = 101;
         options.disk.low_percent = 101;
@@ -59,11 +66,21 @@ impl Node {
 
     /// Stops it in order and starts it again on the same directory.
     pub async fn restart(self) -> Node {
+        self.restart_with(Keyring::none()).await
+    }
+
+    /// The same, with these keys.
+    pub async fn restart_with(self, keyring: Keyring) -> Node {
         self.broker.begin_shutdown();
         drop(self.stop);
         self.served.await.unwrap();
         self.broker.shutdown().await;
-        Node::start_in(self.dir).await
+        Node::start_in(self.dir, keyring).await
+    }
+
+    /// Its data directory.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     pub async fn connect(&self) -> TcpStream {
