@@ -8,6 +8,7 @@
 
 mod bench;
 mod dev;
+mod encryption;
 mod environment;
 mod health;
 mod logging;
@@ -75,6 +76,8 @@ Environment (defaults in brackets):
   QUEEN_MAX_BODY_BYTES [67108864]            longest request
   QUEEN_STMT_TIMEOUT_MS [30000]              deadline of a write
   QUEEN_RAFT_DISK_HIGH_PCT [85], _LOW_PCT [80]  pushes get 507 above, and go on below
+  QUEEN_ENCRYPTION_KEY, _KEY_FILE            64 hex digits, for queues with encryptionEnabled
+  QUEEN_ENCRYPTION_KEY_PREVIOUS              keys before it, for reading: comma list
   RETENTION_INTERVAL [5000]                  milliseconds between two looks at a queue's retention
   LOG_LEVEL [info], RUST_LOG, QUEEN_LOG_JSON [false]
 

@@ -74,7 +74,7 @@ impl Node {
         for name in &settings.without_effect {
             tracing::warn!(%name, "the variable has no effect in this release");
         }
-        let broker = Broker::start(broker_options(&settings)).await?;
+        let broker = Broker::start(broker_options(&settings)?).await?;
         match Node::attach(&settings, sink, broker.clone()).await {
             Ok(node) => Ok(node),
             Err(error) => {
@@ -136,7 +136,7 @@ impl Node {
     }
 }
 
-fn broker_options(settings: &Settings) -> BrokerOptions {
+fn broker_options(settings: &Settings) -> anyhow::Result<BrokerOptions> {
     let mut options = BrokerOptions::new(&settings.dir);
     options.node_id = settings.node_id;
     options.deadline = settings.write_timeout;
@@ -145,7 +145,8 @@ fn broker_options(settings: &Settings) -> BrokerOptions {
         high_percent: settings.disk_high_percent,
         low_percent: settings.disk_low_percent,
     };
-    options
+    options.keyring = settings.encryption.keyring()?;
+    Ok(options)
 }
 
 fn cannot_listen(addr: SocketAddr, error: &std::io::Error) -> anyhow::Error {

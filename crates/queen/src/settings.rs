@@ -2,9 +2,10 @@
 //!
 //! Owns: the checks that need more than the table says, and the refusal of variables that promise
 //! what this release does not do. Leaves to others: names, ranges, words, defaults
-//! (`queen_core::setting::broker`), reading one value (`environment`), `QUEEN_S3_*`
-//! (`queen_sink::settings`).
+//! (`queen_core::setting::broker`), reading one value (`environment`), keys (`encryption`),
+//! `QUEEN_S3_*` (`queen_sink::settings`).
 
+use crate::encryption::EncryptionKeys;
 use crate::environment::Environment;
 use crate::logging::LogSettings;
 use queen_core::setting::{Setting, broker};
@@ -37,6 +38,8 @@ pub struct Settings {
     pub server_id: String,
     /// Variables that are set and have no effect, to be logged once.
     pub without_effect: Vec<String>,
+    /// Keys of encrypted queues.
+    pub encryption: EncryptionKeys,
     /// How to log.
     pub log: LogSettings,
 }
@@ -45,7 +48,6 @@ pub struct Settings {
 const NOT_HERE: &[(&str, &str)] = &[
     ("QUEEN_RAFT_PEERS", "clusters are not in this release; unset it to run one node"),
     ("QUEEN_RAFT_JOIN", "clusters are not in this release; unset it to run one node"),
-    ("QUEEN_ENCRYPTION_KEY", "encryption is not in this release: payloads would lie in the clear"),
     ("QUEEN_TLS_CERT", "TLS is not in this release; unset it and put a TLS proxy in front"),
     ("QUEEN_TLS_KEY", "TLS is not in this release; unset it and put a TLS proxy in front"),
 ];
@@ -86,6 +88,7 @@ impl Settings {
             write_timeout: millis(&broker::STMT_TIMEOUT_MS),
             server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
             without_effect: without_effect(environment),
+            encryption: EncryptionKeys::read(environment),
             log: LogSettings::read(environment, log_level),
         }
     }

@@ -21,8 +21,9 @@ use queen_core::{Code, Error, PartitionId, QueueId, Stamp, TenantId};
 use queen_sink::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
 use queen_state::lost::{self, Waiting};
 use queen_state::{StorageError, Tables, pin};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rows looked at under one lock.
 const PAGE: usize = 1000;
@@ -34,12 +35,33 @@ pub struct SinkHost {
     sink: String,
     /// Newest applied stamp handed out: what [`Host::applied`] gives when the state cannot be read.
     applied: AtomicU64,
+    /// Names of queues with encrypted payloads; an incarnation never changes its name.
+    names: Mutex<HashMap<QueueId, Arc<str>>>,
 }
+
+/// Names of queues that are remembered.
+const NAMES_MAX: usize = 4096;
 
 impl SinkHost {
     /// Over a running broker, for the sink of this name.
     pub fn new(broker: Broker, sink: &str) -> SinkHost {
-        SinkHost { broker, sink: sink.to_owned(), applied: AtomicU64::new(0) }
+        let (sink, applied) = (sink.to_owned(), AtomicU64::new(0));
+        SinkHost { broker, sink, applied, names: Mutex::default() }
+    }
+
+    /// The name of a queue, also of a deleted one whose log is kept.
+    fn name(&self, queue: QueueId) -> Result<Arc<str>, String> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = names.get(&queue) {
+            return Ok(name.clone());
+        }
+        let name = self.broker.queue_name(queue);
+        let name: Arc<str> = name.ok_or("belongs to a queue that is gone")?.into();
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+        names.insert(queue, name.clone());
+        Ok(name)
     }
 
     fn look<T>(
@@ -260,9 +282,16 @@ impl Host for SinkHost {
         self.look(|view| lost::committed(view, TenantId::DEFAULT, &self.sink, queue, now))
     }
 
-    fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
-        // This release never encrypts, so an envelope comes from a key that it does not have.
-        None
+    fn decrypt(
+        &self,
+        queue: QueueId,
+        partition: &str,
+        envelope: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let name = self.name(queue)?;
+        let opened = self.broker.open_payload(TenantId::DEFAULT, &name, partition, envelope, into);
+        opened.map_err(|why| why.to_string())
     }
 }
 

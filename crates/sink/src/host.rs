@@ -200,8 +200,15 @@ pub trait Host: Send + Sync + 'static {
     /// call was whole.
     fn committed(&self, queue: &str) -> Result<u64, HostError>;
 
-    /// Opens the envelope of an encrypted payload; `None` when this node has no key that opens it.
-    fn decrypt(&self, queue: QueueId, envelope: &[u8]) -> Option<Vec<u8>>;
+    /// Appends the payload of an envelope to `into`. The error says why it does not open and what to
+    /// do, to be read after the words "the payload"; then `into` is as it was.
+    fn decrypt(
+        &self,
+        queue: QueueId,
+        partition: &str,
+        envelope: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), String>;
 
     /// 64 random bits, for pauses and for the names of claims. A simulation draws them by its seed.
     fn random(&self) -> u64 {

@@ -199,6 +199,7 @@ fn run<P: Pieces>(
     frames: &[u8],
     encoder: &mut ObjectEncoder<P>,
 ) -> Result<(), ReadError> {
+    let mut opened = Vec::new();
     for (i, frame) in Frames::new(frames).enumerate() {
         let offset = header.first_offset.plus(i as u64);
         let frame = frame.map_err(|err| {
@@ -212,11 +213,12 @@ fn run<P: Pieces>(
                 TransactionId::Minted(MessageId::mint(header.stamp, header.partition, offset).0)
             }
         };
-        let opened;
         let payload = if frame.encrypted {
-            let sealed = || ReadError::Sealed { partition: name.to_owned(), offset: offset.0 };
+            opened.clear();
             let Source { host, queue, .. } = &job.source;
-            opened = host.decrypt(*queue, frame.payload).ok_or_else(sealed)?;
+            host.decrypt(*queue, name, frame.payload, &mut opened).map_err(|why| {
+                ReadError::Sealed { partition: name.to_owned(), offset: offset.0, why }
+            })?;
             &opened[..]
         } else {
             frame.payload

@@ -40,12 +40,14 @@ pub enum ReadError {
         what: String,
     },
     /// This node cannot open an encrypted payload.
-    #[error("no key of this node opens the payload at offset {offset} of partition {partition}")]
+    #[error("the payload at offset {offset} of partition {partition:?} {why}")]
     Sealed {
         /// Partition's name.
         partition: String,
         /// Its offset.
         offset: u64,
+        /// Why, and what to do.
+        why: String,
     },
     /// The compressor, or who takes the bytes, ended early.
     #[error("{0}")]

@@ -59,6 +59,32 @@ pub const RETENTION_INTERVAL: Setting = Setting::number(
     "5000",
     "the time between two looks at a queue's retention",
 );
+/// `QUEEN_ENCRYPTION_KEY`.
+pub const ENCRYPTION_KEY: Setting = Setting::new(
+    "QUEEN_ENCRYPTION_KEY",
+    Kind::Text("64 hex digits, such as `openssl rand -hex 32` makes"),
+    Default::Words("none: queues cannot be encrypted, and encrypted ones take no pushes"),
+    "$(openssl rand -hex 32)",
+    "the key that seals and opens the payloads of queues with encryptionEnabled",
+)
+.secret();
+/// `QUEEN_ENCRYPTION_KEY_FILE`.
+pub const ENCRYPTION_KEY_FILE: Setting = Setting::new(
+    "QUEEN_ENCRYPTION_KEY_FILE",
+    Kind::Text("a file of this machine that holds 64 hex digits"),
+    Default::Words("none"),
+    "/run/secrets/queen-key",
+    "where that key is read from instead",
+);
+/// `QUEEN_ENCRYPTION_KEY_PREVIOUS`.
+pub const ENCRYPTION_KEY_PREVIOUS: Setting = Setting::new(
+    "QUEEN_ENCRYPTION_KEY_PREVIOUS",
+    Kind::Text("keys of 64 hex digits each, separated by commas"),
+    Default::Words("none"),
+    "$OLD_KEY,$OLDER_KEY",
+    "the keys before that one, for reading what they sealed",
+)
+.secret();
 /// `QUEEN_RAFT_NODE_ID`.
 pub const NODE_ID: Setting = Setting::new(
     "QUEEN_RAFT_NODE_ID",
@@ -127,6 +153,9 @@ pub const ALL: &[&Setting] = &[
     &DISK_HIGH_PCT,
     &DISK_LOW_PCT,
     &RETENTION_INTERVAL,
+    &ENCRYPTION_KEY,
+    &ENCRYPTION_KEY_FILE,
+    &ENCRYPTION_KEY_PREVIOUS,
     &NODE_ID,
     &SERVER_ID,
     &HOSTNAME,

@@ -427,7 +427,13 @@ impl Host for SimHost {
         Ok(done.map_or(0, |done| done.k))
     }
 
-    fn decrypt(&self, _queue: QueueId, _envelope: &[u8]) -> Option<Vec<u8>> {
-        None
+    fn decrypt(
+        &self,
+        _queue: QueueId,
+        _partition: &str,
+        _envelope: &[u8],
+        _into: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        Err("is encrypted, and the double has no key".to_owned())
     }
 }
