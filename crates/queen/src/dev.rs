@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tokio::sync::watch;
 
 /// Arguments of the demo.
@@ -52,8 +52,9 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
         })
         .await;
     });
+    let extension = settings.encoding().map_or("jsonl.zst", |encoding| encoding.extension());
     let node = Node::start(settings).await?;
-    print!("{}", greeting(&args.dir, node.addr(), s3_addr, args.window_ms));
+    print!("{}", greeting(&args, node.addr(), s3_addr, extension));
     node.run_until(signals.stop_asked()).await?;
     drop(s3_stop);
     bucket.await?;
@@ -82,9 +83,10 @@ fn environment(args: &DevArgs, s3: SocketAddr, mut environment: Environment) -> 
     environment
 }
 
-fn greeting(dir: &Path, broker: SocketAddr, s3: SocketAddr, window_ms: u64) -> String {
-    let (port, dir) = (broker.port(), dir.display());
-    let seconds = window_ms as f64 / 1000.0;
+fn greeting(args: &DevArgs, broker: SocketAddr, s3: SocketAddr, extension: &str) -> String {
+    let (port, dir) = (broker.port(), args.dir.display());
+    let seconds = args.window_ms as f64 / 1000.0;
+    let read = if extension == "parquet" { "read_parquet" } else { "read_json_auto" };
     let mut text = String::new();
     let lines = [
         format!("broker   http://localhost:{port}, data in {dir}/broker"),
@@ -116,8 +118,8 @@ fn greeting(dir: &Path, broker: SocketAddr, s3: SocketAddr, window_ms: u64) -> S
         format!("3. About {seconds} s after the push, read the lake"),
         String::new(),
         format!(
-            "duckdb -c \"select * from read_json_auto('{dir}/{}/queen/tenant=*/queue=*/dt=*/hour=*/\
-             *.jsonl.zst', hive_partitioning=true)\"",
+            "duckdb -c \"select * from {read}('{dir}/{}/queen/tenant=*/queue=*/dt=*/hour=*/\
+             *.{extension}', hive_partitioning=true)\"",
             BUCKET.name
         ),
         String::new(),
@@ -151,16 +153,24 @@ mod tests {
     }
 
     #[test]
+    fn the_greeting_reads_the_files_that_the_settings_make() {
+        let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let text = greeting(&args("d"), local(1), local(2), "parquet");
+        assert!(text.contains("read_parquet('d/lake/queen/") && text.contains("/*.parquet'"));
+    }
+
+    #[test]
     fn the_greeting_names_the_ports_the_folders_and_three_commands() {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let text = greeting(Path::new("queen-dev"), local(6632), local(7070), 10_000);
+        let text = greeting(&args("queen-dev"), local(6632), local(7070), "jsonl.zst");
         for part in [
             "http://localhost:6632",
             "http://127.0.0.1:7070",
             "queen-dev/lake",
             "\"total\":42.00",
             "curl -s localhost:6632/status | jq",
-            "duckdb -c",
+            "duckdb -c \"select * from read_json_auto('queen-dev/lake/queen/",
+            "/*.jsonl.zst'",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

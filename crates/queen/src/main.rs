@@ -53,8 +53,8 @@ enum Subcommands {
     /// Run broker, S3 server and sink in one folder, to try everything
     #[command(after_help = "\
 Everything lies in one folder (--dir), nothing else is touched. QUEEN_S3_QUEUES, QUEEN_S3_START,
-QUEEN_S3_FORMAT and QUEEN_S3_COMPRESSION may be set as for `serve`. The bucket is a folder of files,
-so a queue's name has at most 249 bytes here (those other than A-Z a-z 0-9 . _ - count three times).
+QUEEN_S3_FORMAT, QUEEN_S3_COMPRESSION and QUEEN_S3_PARQUET_CODEC may be set as for `serve`. The
+bucket is a folder of files, so a queue's name has at most 249 bytes here (those other than A-Z a-z 0-9 . _ - count three times).
 
 Example:
   queen dev --window-ms 2000      files close after two seconds")]
@@ -89,7 +89,7 @@ The S3 sink:
   QUEEN_S3_PATH_STYLE [false]                true for most self-hosted services
   QUEEN_S3_START [latest]                    earliest copies what retention still holds
   QUEEN_S3_TARGET_MB [128], _MAX_WINDOW_MS [300000]  when a file closes
-  QUEEN_S3_FORMAT [jsonl], _COMPRESSION [zstd]
+  QUEEN_S3_FORMAT [jsonl], _COMPRESSION [zstd]   or parquet, _PARQUET_CODEC [zstd]
 
 docs/reference/settings.md has all of them, and where else credentials may come from.
 

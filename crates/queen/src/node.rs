@@ -52,6 +52,11 @@ impl NodeSettings {
         self.sink
     }
 
+    /// How the sink writes data objects; `None` when it is off.
+    pub fn encoding(&self) -> Option<queen_sink::encode::Encoding> {
+        self.sink.as_ref().map(|sink| sink.encoding)
+    }
+
     /// Begins to log as they say.
     pub fn start_logging(&self) {
         self.broker.log.start();

@@ -323,7 +323,7 @@ impl Progress {
         redo: bool,
     ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
         let job = self.job(context, intent)?;
-        let _memory = context.budget.take(WINDOW_BYTES).await;
+        let _memory = context.budget.take(WINDOW_BYTES + job.spec.encoding.memory()).await;
         let uploader = Uploader {
             bucket: &*context.bucket,
             limiter: &context.limiter,
@@ -347,7 +347,12 @@ impl Progress {
                 from: place(intent.log_from),
                 to: place(intent.log_to),
             },
-            spec: ObjectSpec { encoding: encoding_of(intent)?, wrap: intent.wrap },
+            spec: ObjectSpec {
+                encoding: encoding_of(intent)?,
+                wrap: intent.wrap,
+                tenant: context.tenant,
+                queue: self.queue.as_str().into(),
+            },
             layout: Layout::from_word(&intent.layout)
                 .ok_or_else(|| unknown(intent, "layout", &intent.layout))?,
             key: intent.key.clone(),

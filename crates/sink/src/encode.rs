@@ -8,11 +8,12 @@ mod compress;
 mod encoding;
 mod jsonl;
 mod object;
+mod parquet;
 pub mod pieces;
 mod record;
 mod wrap;
 
-pub use encoding::{Compression, Encoding};
+pub use encoding::{Compression, Encoding, PageCompression};
 pub use object::{Encoded, ObjectEncoder, ObjectSpec};
 pub use record::{Record, TransactionId};
 

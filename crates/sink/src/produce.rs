@@ -174,7 +174,7 @@ fn encode<P: Pieces>(
     pieces: P,
     summary: &mut Summary,
 ) -> Result<(Encoded, P), ReadError> {
-    let mut encoder = ObjectEncoder::new(&job.spec, pieces)?;
+    let mut encoder = ObjectEncoder::new(&job.spec, index.records(ranks.clone()), pieces)?;
     let mut current = None;
     index.visit(ranks, &mut |rank, header, frames| {
         let name = index.name(rank);

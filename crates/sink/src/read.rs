@@ -75,11 +75,18 @@ struct Entry {
     first: u64,
 }
 
+/// What a partition has in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    runs: u64,
+    records: u64,
+}
+
 /// Partitions in a window, in order of their names.
 pub struct WindowIndex {
     source: Source,
     names: Vec<(Arc<str>, PartitionId)>,
-    runs: Vec<u64>,
+    shares: Vec<Share>,
     ranks: HashMap<PartitionId, u32>,
     entries: Option<Vec<Entry>>,
     index_max: usize,
@@ -118,10 +125,12 @@ impl WindowIndex {
     }
 
     fn build_within(source: Source, index_max: usize) -> Result<WindowIndex, ReadError> {
-        let mut seen: HashMap<PartitionId, u64> = HashMap::new();
+        let mut seen: HashMap<PartitionId, Share> = HashMap::new();
         let mut found: Option<Vec<(PartitionId, Entry)>> = Some(Vec::new());
         source.scan(&mut |run| {
-            *seen.entry(run.header.partition).or_default() += 1;
+            let share = seen.entry(run.header.partition).or_default();
+            share.runs += 1;
+            share.records += u64::from(run.header.count);
             if let Some(list) = &mut found {
                 if list.len() < index_max {
                     list.push((run.header.partition, entry(run, 0)));
@@ -141,19 +150,25 @@ impl WindowIndex {
         names.sort_unstable_by(|a, b| (a.0.as_bytes(), a.1).cmp(&(b.0.as_bytes(), b.1)));
         let ranks: HashMap<PartitionId, u32> =
             names.iter().enumerate().map(|(rank, (_, id))| (*id, rank as u32)).collect();
-        let runs = names.iter().map(|(_, id)| seen[id]).collect();
+        let shares = names.iter().map(|(_, id)| seen[id]).collect();
         let entries = found.map(|list| {
             let ranked = |(id, entry): (PartitionId, Entry)| Entry { rank: ranks[&id], ..entry };
             let mut entries: Vec<Entry> = list.into_iter().map(ranked).collect();
             entries.sort_unstable_by_key(|e| (e.rank, e.first));
             entries
         });
-        Ok(WindowIndex { source, names, runs, ranks, entries, index_max })
+        Ok(WindowIndex { source, names, shares, ranks, entries, index_max })
     }
 
     /// Number of partitions.
     pub fn partitions(&self) -> usize {
         self.names.len()
+    }
+
+    /// Records of the partitions of `ranks`.
+    pub fn records(&self, ranks: std::ops::Range<u32>) -> u64 {
+        let shares = &self.shares[ranks.start as usize..ranks.end as usize];
+        shares.iter().map(|share| share.records).sum()
     }
 
     /// Name of the partition of this rank.
@@ -171,9 +186,9 @@ impl WindowIndex {
         }
         let mut at = ranks.start;
         while at < ranks.end {
-            let (mut end, mut sum) = (at + 1, self.runs[at as usize]);
-            while end < ranks.end && sum + self.runs[end as usize] <= self.index_max as u64 {
-                sum += self.runs[end as usize];
+            let (mut end, mut sum) = (at + 1, self.shares[at as usize].runs);
+            while end < ranks.end && sum + self.shares[end as usize].runs <= self.index_max as u64 {
+                sum += self.shares[end as usize].runs;
                 end += 1;
             }
             self.visit_group(at..end, &mut fetcher, f)?;

@@ -162,7 +162,7 @@ pub const PARQUET_CODEC: Setting = Setting::word(
 pub const WRAP: Setting = Setting::switch(
     "QUEEN_S3_WRAP",
     "true",
-    "payloads that readers of JSONL cannot survive are written as base64",
+    "payloads that readers of the format cannot survive are written as base64",
 );
 /// `QUEEN_S3_LAYOUT`.
 pub const LAYOUT: Setting = Setting::word(

@@ -22,11 +22,11 @@ pub struct Intent {
     pub log_from: LogPlace,
     /// Where the last run of the window ends.
     pub log_to: LogPlace,
-    /// `jsonl`.
+    /// `jsonl` or `parquet`.
     pub format: String,
-    /// `zstd`, `gzip` or `none`.
+    /// `zstd`, `gzip` or `none` of JSONL; `zstd` or `snappy` of Parquet.
     pub compression: String,
-    /// Compression level; 0 for `none`.
+    /// Compression level; 0 where there are none.
     pub level: i32,
     /// Payloads that readers cannot survive go as base64.
     pub wrap: bool,

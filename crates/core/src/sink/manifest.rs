@@ -84,9 +84,9 @@ pub struct Manifest {
     pub t_start: u64,
     /// First stamp that is not, µs.
     pub t_end: u64,
-    /// `jsonl`.
+    /// `jsonl` or `parquet`.
     pub format: String,
-    /// `zstd`, `gzip` or `none`.
+    /// `zstd`, `gzip` or `none` of JSONL; `zstd` or `snappy` of Parquet.
     pub compression: String,
     /// `merged` or `per-partition`.
     pub layout: String,

@@ -2,7 +2,7 @@
 //!
 //! Owns: the combinations that can be written, and everything that follows from one: the words of
 //! settings, intent and manifest, extension, content type.
-//! Leaves to others: the bytes (`jsonl`, `compress`), the revision of the encoder that makes them.
+//! Leaves to others: the bytes (`jsonl`, `compress`, `parquet`), the revision of the encoder that makes them.
 //!
 //! An intent keeps an encoding as three words: format, compression, level. Whoever redoes a window
 //! reads them back with [`Encoding::from_words`]; today's settings have no say.
@@ -12,6 +12,8 @@
 pub enum Encoding {
     /// One JSON object per line, the whole object compressed.
     Jsonl(Compression),
+    /// A Parquet file, each page compressed.
+    Parquet(PageCompression),
 }
 
 /// Compression of a JSONL object, with its level.
@@ -23,6 +25,28 @@ pub enum Compression {
     Gzip(u32),
     /// None.
     None,
+}
+
+/// Compression of the pages of a Parquet object, with its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageCompression {
+    /// zstd; level 1 to 19.
+    Zstd(i32),
+    /// Snappy.
+    Snappy,
+}
+
+impl PageCompression {
+    /// zstd at the level of new windows.
+    pub const ZSTD: PageCompression = PageCompression::Zstd(3);
+
+    fn from_words(word: &str, level: i32) -> Option<PageCompression> {
+        match (word, level) {
+            ("zstd", 1..=19) => Some(PageCompression::Zstd(level)),
+            ("snappy", 0) => Some(PageCompression::Snappy),
+            _ => None,
+        }
+    }
 }
 
 impl Compression {
@@ -46,6 +70,7 @@ impl Encoding {
     pub fn from_words(format: &str, compression: &str, level: i32) -> Option<Encoding> {
         match format {
             "jsonl" => Compression::from_words(compression, level).map(Encoding::Jsonl),
+            "parquet" => PageCompression::from_words(compression, level).map(Encoding::Parquet),
             _ => None,
         }
     }
@@ -54,24 +79,29 @@ impl Encoding {
     pub fn format(self) -> &'static str {
         match self {
             Encoding::Jsonl(_) => "jsonl",
+            Encoding::Parquet(_) => "parquet",
         }
     }
 
     /// The word of the compression: in settings, intent, manifest and status.
     pub fn compression(self) -> &'static str {
         match self {
-            Encoding::Jsonl(Compression::Zstd(_)) => "zstd",
+            Encoding::Jsonl(Compression::Zstd(_)) | Encoding::Parquet(PageCompression::Zstd(_)) => {
+                "zstd"
+            }
             Encoding::Jsonl(Compression::Gzip(_)) => "gzip",
             Encoding::Jsonl(Compression::None) => "none",
+            Encoding::Parquet(PageCompression::Snappy) => "snappy",
         }
     }
 
     /// The intent's level; 0 where there are no levels.
     pub fn level(self) -> i32 {
         match self {
-            Encoding::Jsonl(Compression::Zstd(level)) => level,
+            Encoding::Jsonl(Compression::Zstd(level))
+            | Encoding::Parquet(PageCompression::Zstd(level)) => level,
             Encoding::Jsonl(Compression::Gzip(level)) => level.cast_signed(),
-            Encoding::Jsonl(Compression::None) => 0,
+            Encoding::Jsonl(Compression::None) | Encoding::Parquet(PageCompression::Snappy) => 0,
         }
     }
 
@@ -81,6 +111,7 @@ impl Encoding {
             Encoding::Jsonl(Compression::Zstd(_)) => "jsonl.zst",
             Encoding::Jsonl(Compression::Gzip(_)) => "jsonl.gz",
             Encoding::Jsonl(Compression::None) => "jsonl",
+            Encoding::Parquet(_) => "parquet",
         }
     }
 
@@ -88,6 +119,15 @@ impl Encoding {
     pub fn content_type(self) -> &'static str {
         match self {
             Encoding::Jsonl(_) => "application/x-ndjson",
+            Encoding::Parquet(_) => "application/vnd.apache.parquet",
+        }
+    }
+
+    /// Memory that an object being encoded takes beyond that of any window, bytes.
+    pub fn memory(self) -> u64 {
+        match self {
+            Encoding::Jsonl(_) => 0,
+            Encoding::Parquet(_) => super::parquet::GROUP_MEMORY,
         }
     }
 
@@ -97,6 +137,7 @@ impl Encoding {
         match self {
             Encoding::Jsonl(Compression::None) => format!("queen-s3/{release} jsonl"),
             Encoding::Jsonl(_) => format!("queen-s3/{release} jsonl+{}", self.compression()),
+            Encoding::Parquet(_) => format!("queen-s3/{release} parquet/60 {}", self.compression()),
         }
     }
 }
@@ -105,10 +146,12 @@ impl Encoding {
 mod tests {
     use super::*;
 
-    const ALL: [Encoding; 3] = [
+    const ALL: [Encoding; 5] = [
         Encoding::Jsonl(Compression::ZSTD),
         Encoding::Jsonl(Compression::GZIP),
         Encoding::Jsonl(Compression::None),
+        Encoding::Parquet(PageCompression::ZSTD),
+        Encoding::Parquet(PageCompression::Snappy),
     ];
 
     #[test]
@@ -128,6 +171,10 @@ mod tests {
             ("jsonl", "zstd", 0),
             ("jsonl", "gzip", -1),
             ("jsonl", "none", 3),
+            ("parquet", "gzip", 6),
+            ("parquet", "none", 0),
+            ("parquet", "snappy", 3),
+            ("parquet", "zstd", 20),
         ] {
             let read = Encoding::from_words(format, compression, level);
             assert_eq!(read, None, "{format} {compression} {level}");
@@ -139,10 +186,13 @@ mod tests {
         let shown = ALL.map(|e| (e.extension(), e.content_type(), e.writer()));
         let release = env!("CARGO_PKG_VERSION");
         let ndjson = "application/x-ndjson";
+        let parquet = "application/vnd.apache.parquet";
         let want = [
             ("jsonl.zst", ndjson, format!("queen-s3/{release} jsonl+zstd")),
             ("jsonl.gz", ndjson, format!("queen-s3/{release} jsonl+gzip")),
             ("jsonl", ndjson, format!("queen-s3/{release} jsonl")),
+            ("parquet", parquet, format!("queen-s3/{release} parquet/60 zstd")),
+            ("parquet", parquet, format!("queen-s3/{release} parquet/60 snappy")),
         ];
         assert_eq!(shown, want);
     }

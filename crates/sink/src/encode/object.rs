@@ -1,22 +1,28 @@
 //! One data object, record by record, whatever its format.
 //!
 //! Owns: the one interface through which a window is encoded.
-//! Leaves to others: each format's bytes (`jsonl`), which records make an object (`produce`).
+//! Leaves to others: each format's bytes (`jsonl`, `parquet`), which records make an object (`produce`).
 //! Upholds: `window-is-final`.
 
 use super::jsonl::JsonlObject;
+use super::parquet::ParquetObject;
 use super::pieces::{Finished, Pieces};
 use super::{Encoding, Record};
-use queen_core::Stamp;
+use queen_core::{Stamp, TenantId};
 use std::io;
+use std::sync::Arc;
 
 /// All that decides an object's bytes besides its records.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ObjectSpec {
     /// Format and compression.
     pub encoding: Encoding,
     /// Payloads that readers cannot survive are wrapped.
     pub wrap: bool,
+    /// Tenant, as a file says by itself whose records it holds.
+    pub tenant: TenantId,
+    /// Queue, unescaped, for the same.
+    pub queue: Arc<str>,
 }
 
 /// What is known of a finished object.
@@ -33,15 +39,22 @@ pub struct Encoded {
 /// The object being encoded.
 pub enum ObjectEncoder<P: Pieces> {
     /// Lines of JSON.
-    Jsonl(JsonlObject<P>),
+    Jsonl(Box<JsonlObject<P>>),
+    /// Columns.
+    Parquet(Box<ParquetObject<P>>),
 }
 
 impl<P: Pieces> ObjectEncoder<P> {
-    /// Begins an object whose bytes go to `pieces`.
-    pub fn new(spec: &ObjectSpec, pieces: P) -> io::Result<ObjectEncoder<P>> {
+    /// Begins an object of exactly `records` records; its bytes go to `pieces`.
+    pub fn new(spec: &ObjectSpec, records: u64, pieces: P) -> io::Result<ObjectEncoder<P>> {
         match spec.encoding {
             Encoding::Jsonl(compression) => {
-                JsonlObject::new(compression, spec.wrap, pieces).map(ObjectEncoder::Jsonl)
+                let object = JsonlObject::new(compression, spec.wrap, pieces)?;
+                Ok(ObjectEncoder::Jsonl(Box::new(object)))
+            }
+            Encoding::Parquet(compression) => {
+                let object = ParquetObject::new(spec, compression, records, pieces)?;
+                Ok(ObjectEncoder::Parquet(Box::new(object)))
             }
         }
     }
@@ -50,6 +63,7 @@ impl<P: Pieces> ObjectEncoder<P> {
     pub fn partition(&mut self, name: &str) {
         match self {
             ObjectEncoder::Jsonl(object) => object.partition(name),
+            ObjectEncoder::Parquet(object) => object.partition(name),
         }
     }
 
@@ -57,6 +71,7 @@ impl<P: Pieces> ObjectEncoder<P> {
     pub fn stamp(&mut self, stamp: Stamp) {
         match self {
             ObjectEncoder::Jsonl(object) => object.stamp(stamp),
+            ObjectEncoder::Parquet(object) => object.stamp(stamp),
         }
     }
 
@@ -64,6 +79,7 @@ impl<P: Pieces> ObjectEncoder<P> {
     pub fn push(&mut self, record: &Record<'_>) -> io::Result<()> {
         match self {
             ObjectEncoder::Jsonl(object) => object.push(record),
+            ObjectEncoder::Parquet(object) => object.push(record),
         }
     }
 
@@ -71,6 +87,7 @@ impl<P: Pieces> ObjectEncoder<P> {
     pub fn finish(self) -> io::Result<(Encoded, P)> {
         match self {
             ObjectEncoder::Jsonl(object) => object.finish(),
+            ObjectEncoder::Parquet(object) => object.finish(),
         }
     }
 }

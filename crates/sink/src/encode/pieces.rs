@@ -13,7 +13,7 @@ use std::io::{self, Write};
 pub const PIECE_BYTES: usize = 8 << 20;
 
 /// Where finished pieces go.
-pub trait Pieces {
+pub trait Pieces: Send {
     /// Takes the next piece, [`PIECE_BYTES`] long except for the last.
     fn piece(&mut self, piece: Bytes) -> io::Result<()>;
 }

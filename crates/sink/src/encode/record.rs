@@ -1,7 +1,7 @@
 //! A record, as every format takes it.
 //!
 //! Owns: the type, and the text of an id that no producer gave.
-//! Leaves to others: how each format writes it (`jsonl`).
+//! Leaves to others: how each format writes it (`jsonl`, `parquet`).
 
 /// A record of the partition and the stamp that were named before it.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@
 //! defaults (`queen_core::setting::sink`), the bucket's part (`bucket`).
 
 use super::*;
-use crate::encode::Compression;
+use crate::commit::WINDOW_BYTES;
+use crate::encode::{Compression, PageCompression};
 use queen_core::setting::sink as table;
 use queen_core::setting::{Default, Setting, nearest};
 use std::collections::BTreeMap;
@@ -94,19 +95,20 @@ pub(super) fn parse(
     }
     let warnings = names(&mut r);
     let lease = Duration::from_secs(r.number(&table::LEASE_TTL_MS) / 1000);
+    let encoding = encoding(&mut r);
     let settings = Settings {
         sink: sink_name(&mut r),
         queues: queues(&mut r),
         bucket: bucket::bucket(&mut r, lease * 2 / 3),
         prefix: key_prefix(&mut r),
-        encoding: encoding(&mut r),
+        encoding,
         wrap: r.switch(&table::WRAP),
         layout: layout(&mut r),
         align: align(&mut r),
         start: start(&mut r),
         target_bytes: r.number(&table::TARGET_MB) << 20,
         max_window: Duration::from_millis(r.number(&table::MAX_WINDOW_MS)),
-        memory_bytes: r.number(&table::MEMORY_MB) << 20,
+        memory_bytes: memory(&mut r, encoding),
         threads: match r.parsed(&table::THREADS, Setting::parse_number) {
             Some(threads) => threads as usize,
             None => (around.cores / 4).clamp(1, 2),
@@ -219,13 +221,25 @@ fn key_prefix(r: &mut Reader) -> String {
     prefix
 }
 
+/// Both codecs are checked, whichever the format needs.
 fn encoding(r: &mut Reader) -> Encoding {
     let jsonl = Encoding::Jsonl(compression(r));
-    r.word(&table::PARQUET_CODEC);
-    if r.word(&table::FORMAT) == "parquet" {
-        r.error(&table::FORMAT, "this release writes JSONL only; unset it or set jsonl");
+    let parquet = Encoding::Parquet(match r.word(&table::PARQUET_CODEC) {
+        "snappy" => PageCompression::Snappy,
+        _ => PageCompression::ZSTD,
+    });
+    if r.word(&table::FORMAT) == "parquet" { parquet } else { jsonl }
+}
+
+/// Enough for a window of this encoding.
+fn memory(r: &mut Reader, encoding: Encoding) -> u64 {
+    let Some(mib) = r.parsed(&table::MEMORY_MB, Setting::parse_number) else { return 0 };
+    let least = (WINDOW_BYTES + encoding.memory()) >> 20;
+    if mib < least {
+        let format = encoding.format();
+        r.error(&table::MEMORY_MB, format!("{format} takes {least} MiB or more, for example 256"));
     }
-    jsonl
+    mib << 20
 }
 
 fn sink_name(r: &mut Reader) -> String {

@@ -50,8 +50,9 @@ fn every_bad_setting_is_named_at_once() {
         ("QUEEN_S3_REGION", "  "),
         ("QUEEN_S3_TARGET_MB", "0"),
         ("QUEEN_S3_MAX_WINDOW_MS", "5s"),
-        ("QUEEN_S3_FORMAT", "parquet"),
+        ("QUEEN_S3_FORMAT", "csv"),
         ("QUEEN_S3_COMPRESSION", "lz4"),
+        ("QUEEN_S3_PARQUET_CODEC", "gzip"),
         ("QUEEN_S3_SSE_KMS_KEY_ID", "k"),
         ("QUEEN_S3_PREFIX", "a//b"),
         ("QUEEN_S3_SINK", "a:b"),
@@ -64,8 +65,9 @@ fn every_bad_setting_is_named_at_once() {
         "REGION: not set",
         "TARGET_MB=0: out of range; 1 to 5120",
         "MAX_WINDOW_MS=5s: not a whole number",
-        "FORMAT=parquet: this release writes JSONL only",
-        "COMPRESSION=lz4",
+        "FORMAT=csv: not one of jsonl, parquet",
+        "COMPRESSION=lz4: not one of zstd, gzip, none",
+        "PARQUET_CODEC=gzip: not one of zstd, snappy",
         "SSE_KMS_KEY_ID=k",
         "PREFIX=a//b",
         "SINK=a:b",
@@ -76,7 +78,36 @@ fn every_bad_setting_is_named_at_once() {
             "{name} in {err}"
         );
     }
-    assert_eq!(err.0.len(), 11, "{err}");
+    assert_eq!(err.0.len(), 12, "{err}");
+}
+
+#[test]
+fn a_format_and_its_codec_are_read_in_every_spelling() {
+    let jsonl = Encoding::Jsonl;
+    let parquet = Encoding::Parquet;
+    for (format, compression, codec, want) in [
+        ("", "", "", jsonl(Compression::ZSTD)),
+        ("NDJSON", "gz", "snap", jsonl(Compression::GZIP)),
+        ("json", "off", "", jsonl(Compression::None)),
+        ("parquet", "", "", parquet(PageCompression::ZSTD)),
+        ("Parquet", "none", "zst", parquet(PageCompression::ZSTD)),
+        ("parquet", "gzip", "SNAPPY", parquet(PageCompression::Snappy)),
+        ("parquet", "", "snap", parquet(PageCompression::Snappy)),
+    ] {
+        let names = ["QUEEN_S3_FORMAT", "QUEEN_S3_COMPRESSION", "QUEEN_S3_PARQUET_CODEC"];
+        let values = [format, compression, codec];
+        let pairs: Vec<_> = names.into_iter().zip(values).collect();
+        assert_eq!(read(&pairs).unwrap().unwrap().encoding, want, "{values:?}");
+    }
+}
+
+#[test]
+fn parquet_is_not_started_with_less_memory_than_it_takes() {
+    let parquet = ("QUEEN_S3_FORMAT", "parquet");
+    let err = read(&[parquet, ("QUEEN_S3_MEMORY_MB", "64")]).unwrap_err();
+    assert_eq!(err.0, ["QUEEN_S3_MEMORY_MB=64: parquet takes 96 MiB or more, for example 256"]);
+    assert!(read(&[parquet, ("QUEEN_S3_MEMORY_MB", "96")]).is_ok());
+    assert!(read(&[("QUEEN_S3_MEMORY_MB", "64")]).is_ok());
 }
 
 #[test]
