@@ -241,7 +241,11 @@ fn verdict(steps: &[Step], settings: &Settings, clock_ahead: Option<i64>) -> Opt
         }
     };
     if denied(&["put", "upload in parts", "write over"]) {
-        say(format!("the key may not write: give it s3:PutObject on {place}"));
+        let or = match bucket.sse {
+            None => "; or a policy of the bucket demands QUEEN_S3_SSE",
+            Some(_) => "",
+        };
+        say(format!("the key may not write: give it s3:PutObject on {place}{or}"));
     }
     if denied(&["head", "get"]) {
         say(format!("the key may not read: give it s3:GetObject on {place}"));

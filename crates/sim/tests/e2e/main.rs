@@ -5,6 +5,7 @@
 mod bad_input;
 mod bucket_trouble;
 mod consumption;
+mod credentials;
 mod full_disk;
 mod kill;
 mod lake_wait;

@@ -1,8 +1,10 @@
 //! `queen s3 check`: what it prints of a bucket that works and of those that do not.
 
-use queen_sim::double::{Double, Policy};
+use queen_sim::double::{Double, Op, Policy, Rule};
 use queen_sim::process::{BUCKET, Seaweed, binary, sink_settings};
 use std::process::Stdio;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// Runs it and gives whether it ended well, and all that it printed.
 async fn check(endpoint: &str, change: &[(&str, &str)]) -> (bool, String) {
@@ -101,4 +103,71 @@ async fn nobody_at_the_endpoint_and_bad_settings_are_said_with_the_way_out() {
     assert!(!well, "{text}");
     assert!(text.contains("QUEEN_S3_ENDPOINT=127.0.0.1: must begin with http://"), "{text}");
     assert!(text.contains("QUEEN_S3_REGION: not set, and needed"), "{text}");
+}
+
+#[tokio::test]
+async fn encryption_is_asked_for_where_objects_begin_and_nowhere_else() {
+    let double = Double::start().await.unwrap();
+    double.strict(|strict| strict.sse = Some("AES256".to_owned()));
+    let sse = [("QUEEN_S3_SSE", "AES256")];
+    let (well, text) = check(double.endpoint(), &sse).await;
+    assert!(well && text.contains("encryption AES256"), "{text}");
+    // An upload that fails is given up, which is no place for it either.
+    double.rule(Rule::on(Op::Part).times(1).error(400, "InvalidPart"));
+    let (well, text) = check(double.endpoint(), &sse).await;
+    assert!(!well && outcomes(&text)[3] == ("upload in parts", "failed"), "{text}");
+    let aborts = double.events().into_iter().filter(|event| event.request.op == Op::Abort);
+    let statuses: Vec<_> = aborts.map(|event| event.status).collect();
+    assert_eq!((statuses, double.uploads().len()), (vec![Some(204)], 0));
+    let (well, text) = check(double.endpoint(), &[]).await;
+    let sentence = "give it s3:PutObject on arn:aws:s3:::lake/queen/*; or a policy of the bucket \
+                    demands QUEEN_S3_SSE";
+    assert!(!well && text.contains(sentence), "{text}");
+}
+
+#[tokio::test]
+async fn an_encryption_that_the_bucket_does_not_have_is_said_with_the_way_out() {
+    let s3 = Seaweed::start().await.unwrap();
+    let (well, text) = check(&s3.endpoint(), &[("QUEEN_S3_SSE", "aws:kms")]).await;
+    assert!(!well && text.contains("aws:kms needs QUEEN_S3_SSE_KMS_KEY_ID on most"), "{text}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_wants_a_password_is_said_with_the_way_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 4096]).await;
+            let answer = "HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\
+                          proxy-authenticate: Basic\r\nconnection: close\r\n\r\n";
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    for (endpoint, variable) in
+        [("http://lake.invalid", "HTTP_PROXY"), ("https://lake.invalid", "HTTPS_PROXY")]
+    {
+        let (well, text) = check(endpoint, &[(variable, proxy.as_str())]).await;
+        let want = "the proxy wants a user and a password";
+        assert!(!well && text.contains(want), "{endpoint}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_there_are_said_with_the_way_out() {
+    let s3 = Double::start().await.unwrap();
+    let none = [
+        ("QUEEN_S3_ACCESS_KEY", ""),
+        ("QUEEN_S3_SECRET_KEY", ""),
+        ("AWS_CONFIG_FILE", "/nonexistent/config"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials"),
+    ];
+    let profile = [&none[..], &[("QUEEN_S3_PROFILE", "lake")]].concat();
+    let (well, text) = check(s3.endpoint(), &profile).await;
+    let want = "profile lake: is not in /nonexistent/credentials and /nonexistent/config";
+    assert!(!well && text.contains(want), "{text}");
+    let nothing = [&none[..], &[("AWS_EC2_METADATA_DISABLED", "true")]].concat();
+    let (well, text) = check(s3.endpoint(), &nothing).await;
+    assert!(!well && text.contains("no credentials are set: set QUEEN_S3_ACCESS_KEY"), "{text}");
+    assert_eq!(s3.events().len(), 0, "nothing is asked without credentials");
 }
