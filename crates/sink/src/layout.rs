@@ -12,7 +12,7 @@
 //! <prefix>/_queen/tenant=<T>/queue=<Q>/hours/YYYY-MM-DDTHH.json
 //! ```
 
-use queen_core::sink::escape;
+use queen_core::sink::{escape, folder_value};
 use queen_core::{Stamp, TenantId};
 
 /// Longest key of S3, bytes.
@@ -110,7 +110,7 @@ pub struct QueueKeys {
 impl QueueKeys {
     /// For the queue of this (unescaped) name.
     pub fn new(prefix: &str, tenant: TenantId, queue: &str) -> QueueKeys {
-        let scope = format!("tenant={}/queue={}", escape(&tenant.to_string()), escape(queue));
+        let scope = format!("tenant={}/queue={}", escape(&tenant.to_string()), folder_value(queue));
         QueueKeys { prefix: prefix.to_owned(), scope }
     }
 

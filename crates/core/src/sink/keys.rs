@@ -72,6 +72,24 @@ pub fn escape(name: &str) -> String {
     out
 }
 
+/// What readers of folders take for a missing value, and write for one.
+const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// The value of a folder `key=value` for a name: [`escape`], but for the names that readers do not
+/// take for text.
+///
+/// An empty value stops Spark for the whole lake, so the empty name is what Hive writes for it. That
+/// very word, and `null` in any case, read as a missing value: of these the first byte is encoded.
+pub fn folder_value(name: &str) -> String {
+    match name {
+        "" => NO_VALUE.to_owned(),
+        name if name == NO_VALUE || name.eq_ignore_ascii_case("null") => {
+            format!("%{:02X}{}", name.as_bytes()[0], &name[1..])
+        }
+        name => escape(name),
+    }
+}
+
 /// Undoes [`escape`]; `None` for a text that it cannot have written.
 pub fn unescape(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());

@@ -153,6 +153,16 @@ fn keys_are_escaped_bytewise() {
     assert_eq!(unescape("%4"), None);
 }
 
+#[test]
+fn folders_of_names_that_readers_take_for_no_value_are_text_and_distinct() {
+    assert_eq!(folder_value(""), "__HIVE_DEFAULT_PARTITION__");
+    assert_eq!(folder_value("__HIVE_DEFAULT_PARTITION__"), "%5F_HIVE_DEFAULT_PARTITION__");
+    assert_eq!(folder_value("null"), "%6Eull");
+    assert_eq!(folder_value("NULL"), "%4EULL");
+    assert_eq!(folder_value("nullable"), "nullable");
+    assert_eq!(folder_value(".."), "%2E%2E");
+}
+
 proptest! {
     #[test]
     fn escaped_names_are_safe_and_read_back(name in ".{0,60}") {

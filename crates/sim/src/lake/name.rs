@@ -50,7 +50,7 @@ pub fn parse(prefix: &str, key: &str) -> Result<Name, String> {
         return Err("has fewer folders than tenant and queue".to_owned());
     };
     let tenant = unescape(tenant.strip_prefix("tenant=").ok_or("has no tenant= folder")?)?;
-    let queue = unescape(queue.strip_prefix("queue=").ok_or("has no queue= folder")?)?;
+    let queue = queue_of(queue.strip_prefix("queue=").ok_or("has no queue= folder")?)?;
     if !sidecar {
         return data(tenant, queue, tail).map(Name::Data);
     }
@@ -109,6 +109,19 @@ fn number(text: &str, width: usize) -> Result<u64, String> {
     }
 }
 
+/// The queue of a folder. No folder's value is empty or reads as a missing one, but that of the
+/// queue without a name.
+fn queue_of(folder: &str) -> Result<String, String> {
+    match folder {
+        "__HIVE_DEFAULT_PARTITION__" => Ok(String::new()),
+        "" => Err("has an empty queue= folder".to_owned()),
+        folder if folder.eq_ignore_ascii_case("null") => {
+            Err(format!("has {folder:?}, which reads as no value"))
+        }
+        folder => unescape(folder),
+    }
+}
+
 /// Undoes the escaping of names: `A-Z a-z 0-9 . _ -` stand for themselves, every other byte is
 /// `%XX` in upper case. Anything else is no escaped name.
 fn unescape(text: &str) -> Result<String, String> {
@@ -151,6 +164,17 @@ mod tests {
         let manifest = format!("queen/_queen/tenant={tenant}/queue=orders/windows/0000000001.json");
         let want = Name::Manifest(tenant.to_owned(), "orders".to_owned(), 1);
         assert_eq!(parse("queen", &manifest), Ok(want));
+    }
+
+    #[test]
+    fn folders_of_names_that_read_as_no_value_are_read_back() {
+        assert_eq!(queue_of("__HIVE_DEFAULT_PARTITION__"), Ok(String::new()));
+        assert_eq!(
+            queue_of("%5F_HIVE_DEFAULT_PARTITION__").as_deref(),
+            Ok("__HIVE_DEFAULT_PARTITION__")
+        );
+        assert_eq!(queue_of("%6EuLL").as_deref(), Ok("nuLL"));
+        assert!(queue_of("null").is_err() && queue_of("").is_err());
     }
 
     #[test]
