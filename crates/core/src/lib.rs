@@ -16,6 +16,7 @@ pub mod frame;
 pub mod ids;
 pub mod kv;
 pub mod limits;
+pub mod metric;
 pub mod options;
 pub mod reply;
 pub mod row;

@@ -46,6 +46,52 @@ fn write<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("a plain struct is always JSON")
 }
 
+/// A field of a document, as the reference shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name in the code; in the document the same in camel case.
+    pub name: &'static str,
+    /// Its type in the code.
+    pub kind: &'static str,
+    /// What it says.
+    pub says: &'static str,
+}
+
+impl Field {
+    /// Its name in the document.
+    pub fn camel_name(&self) -> String {
+        let mut words = self.name.split('_');
+        let mut name = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            name.push_str(&word[..1].to_uppercase());
+            name.push_str(&word[1..]);
+        }
+        name
+    }
+}
+
+/// Takes a struct as it is and keeps its fields as data, so that the reference cannot differ.
+macro_rules! fields {
+    ($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[doc = $says:literal])+ $(#[serde($($serde:tt)*)])? pub $field:ident: $kind:ty,)*
+    }) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[doc = $says])+ $(#[serde($($serde)*)])? pub $field: $kind,)*
+        }
+
+        impl $name {
+            /// Its fields, in the order of the document.
+            pub const FIELDS: &'static [super::Field] = &[$(super::Field {
+                name: stringify!($field),
+                kind: stringify!($kind),
+                says: concat!($($says),+),
+            }),*];
+        }
+    };
+}
+use fields;
+
 macro_rules! document {
     ($name:ident, $what:literal) => {
         impl $name {

@@ -1,12 +1,13 @@
 //! Counters and histograms of the sink, in Prometheus text.
 //!
-//! Owns: names, labels and help of every `queen_s3_*` family.
-//! Leaves to others: the page they stand on (`queen-http`). Labels are bounded: queues are those
-//! the sink copies, operations and kinds are closed sets.
+//! Owns: the counts, and which stands in which family.
+//! Leaves to others: names, labels and help of the families (`queen_core::metric::sink`), the page
+//! they stand on (`queen-http`).
 
 use crate::bucket::ErrorKind;
 use crate::status::QueueStatus;
 use parking_lot::Mutex;
+use queen_core::metric::{Family, sink as family};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +38,15 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    fn write(&self, out: &mut String, name: &str, help: &str, unit: u64) {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+    fn write(&self, out: &mut String, family: &Family, unit: u64) {
+        family.head(out);
+        let name = family.name;
         let mut count = 0;
         for (i, slot) in self.counts.iter().enumerate() {
             count += slot.load(Ordering::Relaxed);
             let bound = self.bounds.get(i).map(|b| (*b as f64 / unit as f64).to_string());
             let bound = bound.as_deref().unwrap_or("+Inf");
+            // Writing into a String cannot fail; the same holds below.
             let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
         }
         let sum = self.sum.load(Ordering::Relaxed) as f64 / unit as f64;
@@ -108,104 +111,35 @@ impl Metrics {
         reachable: Option<bool>,
     ) {
         type Of = fn(&QueueStatus) -> Option<f64>;
-        let families: [(&str, &str, &str, Of); 6] = [
-            (
-                "queen_s3_lag_seconds",
-                "gauge",
-                "Age of the oldest record that is not in the bucket, on the log clock; rises when the bucket or the sink is stuck.",
-                |q| q.lag_seconds,
-            ),
-            ("queen_s3_windows_committed_total", "counter", "Windows in the bucket.", |q| {
-                Some(q.windows_committed as f64)
-            }),
-            ("queen_s3_records_written_total", "counter", "Records in the bucket.", |q| {
-                Some(q.records as f64)
-            }),
-            ("queen_s3_bytes_written_total", "counter", "Compressed bytes in the bucket.", |q| {
-                Some(q.bytes as f64)
-            }),
-            ("queen_s3_records_lost_total", "counter", "Records listed as lost.", |q| {
-                Some(q.records_lost as f64)
-            }),
-            (
-                "queen_s3_in_flight",
-                "gauge",
-                "1 while a window is between its intent and its commit.",
-                |q| Some(f64::from(u8::from(matches!(q.state, "intent" | "upload" | "commit")))),
-            ),
+        let families: [(&Family, Of); 6] = [
+            (&family::LAG, |q| q.lag_seconds),
+            (&family::WINDOWS, |q| Some(q.windows_committed as f64)),
+            (&family::RECORDS, |q| Some(q.records as f64)),
+            (&family::BYTES, |q| Some(q.bytes as f64)),
+            (&family::LOST, |q| Some(q.records_lost as f64)),
+            (&family::IN_FLIGHT, |q| Some(f64::from(u8::from(q.in_flight())))),
         ];
-        for (name, kind, help, of) in families {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (family, of) in families {
+            family.head(out);
             for queue in queues.iter().filter(|q| q.owned_here) {
                 if let Some(value) = of(queue) {
-                    let _ = writeln!(out, "{name}{{queue=\"{}\"}} {value}", label(&queue.name));
+                    family.sample(out, &[&queue.name], value);
                 }
             }
         }
-        self.write_requests(out);
-        self.write_singles(out, buffer, reachable);
-    }
-
-    fn write_requests(&self, out: &mut String) {
-        self.window_records.write(out, "queen_s3_window_records", "Records per window.", 1);
-        self.window_bytes.write(out, "queen_s3_window_bytes", "Compressed bytes per window.", 1);
-        self.upload_millis.write(
-            out,
-            "queen_s3_upload_duration_seconds",
-            "Time of one PUT or part.",
-            1000,
-        );
-        let name = "queen_s3_s3_requests_total";
-        let _ = writeln!(
-            out,
-            "# HELP {name} Requests to the bucket by outcome.\n# TYPE {name} counter"
-        );
+        self.window_records.write(out, &family::WINDOW_RECORDS, 1);
+        self.window_bytes.write(out, &family::WINDOW_BYTES, 1);
+        self.upload_millis.write(out, &family::UPLOAD_DURATION, 1000);
+        family::REQUESTS.head(out);
         for ((op, result), count) in self.requests.lock().iter() {
-            let _ = writeln!(out, "{name}{{op=\"{op}\",result=\"{result}\"}} {count}");
+            family::REQUESTS.sample(out, &[op, result], count);
         }
-    }
-
-    fn write_singles(&self, out: &mut String, buffer: u64, reachable: Option<bool>) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let singles = [
-            ("queen_s3_buffer_bytes", "gauge", "Memory of windows in work.", buffer),
-            (
-                "queen_s3_bucket_reachable",
-                "gauge",
-                "1 when the bucket answered last.",
-                u64::from(reachable == Some(true)),
-            ),
-            (
-                "queen_s3_redos_total",
-                "counter",
-                "Windows finished from an intent found at a claim.",
-                load(&self.redos),
-            ),
-            (
-                "queen_s3_commit_precondition_lost_total",
-                "counter",
-                "KV batches lost to another owner.",
-                load(&self.preconditions_lost),
-            ),
-            (
-                "queen_s3_queues_given_back_total",
-                "counter",
-                "Queues given to another node.",
-                load(&self.given_back),
-            ),
-            (
-                "queen_s3_wrapped_records_total",
-                "counter",
-                "Records whose payload went as base64.",
-                load(&self.wrapped),
-            ),
-        ];
-        for (name, kind, help, value) in singles {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-        }
+        family::BUFFER.single(out, buffer);
+        family::REACHABLE.single(out, u8::from(reachable == Some(true)));
+        family::REDOS.single(out, load(&self.redos));
+        family::PRECONDITIONS_LOST.single(out, load(&self.preconditions_lost));
+        family::GIVEN_BACK.single(out, load(&self.given_back));
+        family::WRAPPED.single(out, load(&self.wrapped));
     }
-}
-
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

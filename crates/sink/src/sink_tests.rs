@@ -601,6 +601,8 @@ async fn metrics_name_every_family() {
     ] {
         assert!(out.lines().any(|l| l == line), "{line} in\n{out}");
     }
+    let tables = [queen_core::metric::sink::ALL];
+    assert_eq!(queen_core::metric::faults_of_page(&out, &tables), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

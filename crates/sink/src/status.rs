@@ -64,6 +64,13 @@ pub struct QueueStatus {
     pub oldest: Option<Stamp>,
 }
 
+impl QueueStatus {
+    /// A window is between its intent and its commit.
+    pub fn in_flight(&self) -> bool {
+        matches!(self.state, "intent" | "upload" | "commit")
+    }
+}
+
 /// The bucket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+super::fields! {
 /// Object `hours/<dt>T<HH>.json`: no record of the hour will come any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,5 +27,6 @@ pub struct HourFile {
     pub bytes: u64,
     /// Always true.
     pub complete: bool,
+}
 }
 super::document!(HourFile, "hour file");

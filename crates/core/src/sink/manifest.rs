@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+super::fields! {
 /// One data object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,7 +25,9 @@ pub struct ObjectEntry {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_offset: Option<u64>,
 }
+}
 
+super::fields! {
 /// The records of one partition in a window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -37,6 +40,7 @@ pub struct PartitionRange {
     pub last_offset: u64,
     /// Records.
     pub records: u64,
+}
 }
 
 /// Why records are not in the bucket. Also in rows of [`crate::table::Table::Lost`], as a number: new
@@ -52,6 +56,7 @@ pub enum LossReason {
     Deleted,
 }
 
+super::fields! {
 /// Records that will never be in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostRange {
@@ -66,7 +71,9 @@ pub struct LostRange {
     /// Why.
     pub reason: LossReason,
 }
+}
 
+super::fields! {
 /// Object `windows/<k>.json`. A function of the intent and the log alone: whoever writes it writes
 /// the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,8 +139,10 @@ pub struct Manifest {
     /// SHA-256 of the manifest before, lower hex; empty for the first.
     pub prev: String,
 }
+}
 super::document!(Manifest, "manifest");
 
+super::fields! {
 /// Object `windows/<k>.partitions.json`: the ranges of a window with many partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionsFile {
@@ -143,5 +152,6 @@ pub struct PartitionsFile {
     pub k: u64,
     /// The records by partition, in order of names.
     pub ranges: Vec<PartitionRange>,
+}
 }
 super::document!(PartitionsFile, "partitions file");

@@ -131,6 +131,26 @@ fn the_bytes_of_every_document_are_fixed() {
 }
 
 #[test]
+fn the_fields_of_the_reference_are_those_of_the_documents_in_their_order() {
+    let golden: Vec<&str> = include_str!("../../golden/sink-v1.jsonl").lines().collect();
+    let documents = [
+        (golden[6], Manifest::FIELDS, &["rangesObject", "rangesSha256"][..]),
+        (golden[7], PartitionsFile::FIELDS, &[]),
+        (golden[8], HourFile::FIELDS, &[]),
+    ];
+    for (document, fields, absent) in documents {
+        let mut from = 0;
+        for name in fields.iter().map(Field::camel_name) {
+            let found = document[from..].find(&format!("\"{name}\":"));
+            assert_eq!(found.is_none(), absent.contains(&&*name), "{name}");
+            from += found.unwrap_or(0);
+        }
+        let value: serde_json::Value = serde_json::from_str(document).unwrap();
+        assert_eq!(value.as_object().unwrap().len(), fields.len() - absent.len());
+    }
+}
+
+#[test]
 fn documents_read_back_as_written() {
     let golden: Vec<&[u8]> =
         include_bytes!("../../golden/sink-v1.jsonl").split(|b| *b == b'\n').collect();

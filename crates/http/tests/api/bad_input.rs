@@ -109,4 +109,6 @@ async fn the_pages_of_the_node_answer() {
     let page = node.get("/metrics/prometheus").await;
     assert!(page.head.contains("content-type: text/plain"));
     assert!(page.text().contains("\nqueen_process_push_messages_total 3\n"), "{}", page.text());
+    let tables = [queen_core::metric::broker::ALL];
+    assert_eq!(queen_core::metric::faults_of_page(&page.text(), &tables), Vec::<String>::new());
 }

@@ -1,0 +1,90 @@
+//! The table of the broker's families.
+
+use super::Family;
+
+/// Messages of pushes.
+pub const PUSH_MESSAGES: Family =
+    Family::counter("queen_process_push_messages_total", "Messages of answered push requests");
+/// Pushes.
+pub const PUSH_REQUESTS: Family =
+    Family::counter("queen_process_push_requests_total", "Answered push requests");
+/// Messages of pops.
+pub const POP_MESSAGES: Family =
+    Family::counter("queen_process_pop_messages_total", "Messages of answered pop requests");
+/// Pops.
+pub const POP_REQUESTS: Family =
+    Family::counter("queen_process_pop_requests_total", "Answered pop requests");
+/// Messages of acks.
+pub const ACK_MESSAGES: Family =
+    Family::counter("queen_process_ack_messages_total", "Messages of answered ack requests");
+/// Acks.
+pub const ACK_REQUESTS: Family =
+    Family::counter("queen_process_ack_requests_total", "Answered ack requests");
+/// Leases given back.
+pub const RETURNED_LEASES: Family =
+    Family::counter("queen_returned_leases_total", "Batches given back as their client had gone");
+/// Uptime.
+pub const UPTIME: Family = Family::gauge("queen_uptime_seconds", "Seconds since the start");
+/// Memory.
+pub const RESIDENT_MEMORY: Family =
+    Family::gauge("queen_process_resident_memory_bytes", "Resident memory");
+/// Processor time.
+pub const CPU_SECONDS: Family =
+    Family::counter("queen_process_cpu_seconds_total", "User and system time");
+/// Positions of the log.
+pub const RAFT_INDEX: Family =
+    Family::gauge("queen_raft_index", "Positions in the log").by(&["kind"]);
+/// Commands in flight.
+pub const RAFT_INFLIGHT: Family =
+    Family::gauge("queen_raft_inflight", "Commands proposed and not applied");
+/// Their bytes.
+pub const RAFT_INFLIGHT_BYTES: Family =
+    Family::gauge("queen_raft_inflight_bytes", "Bytes of commands proposed and not applied");
+/// Commands.
+pub const RAFT_PROPOSALS: Family =
+    Family::counter("queen_raft_proposals_total", "Commands proposed");
+/// Bytes of the log.
+pub const LOG_WRITTEN: Family =
+    Family::counter("queen_raft_log_written_bytes_total", "Bytes written to the log");
+/// Syncs of the log.
+pub const LOG_SYNCS: Family = Family::counter("queen_raft_log_syncs_total", "Syncs of the log");
+/// Admission.
+pub const ADMIT: Family =
+    Family::counter("queen_raft_admit_total", "Commands let in and refused").by(&["outcome"]);
+/// Full disk.
+pub const STORAGE_FULL: Family =
+    Family::gauge("queen_raft_storage_full", "1 while pushes are refused for want of space");
+/// Deadlines passed.
+pub const REQUEST_TIMEOUTS: Family =
+    Family::counter("queen_request_timeouts_total", "Requests not committed before their deadline");
+/// Pops that wait.
+pub const PARKED: Family = Family::gauge("queen_parked_long_polls", "Pops that wait for messages");
+/// Pops that wait, by queue.
+pub const PARKED_BY_QUEUE: Family =
+    Family::gauge("queen_queue_parked_consumers", "Pops that wait for messages of a queue")
+        .by(&["queue"]);
+
+/// All of them, in the order of the page.
+pub const ALL: &[&Family] = &[
+    &PUSH_MESSAGES,
+    &PUSH_REQUESTS,
+    &POP_MESSAGES,
+    &POP_REQUESTS,
+    &ACK_MESSAGES,
+    &ACK_REQUESTS,
+    &RETURNED_LEASES,
+    &UPTIME,
+    &RESIDENT_MEMORY,
+    &CPU_SECONDS,
+    &RAFT_INDEX,
+    &RAFT_INFLIGHT,
+    &RAFT_INFLIGHT_BYTES,
+    &RAFT_PROPOSALS,
+    &LOG_WRITTEN,
+    &LOG_SYNCS,
+    &ADMIT,
+    &STORAGE_FULL,
+    &REQUEST_TIMEOUTS,
+    &PARKED,
+    &PARKED_BY_QUEUE,
+];
