@@ -8,6 +8,7 @@ use bytes::Bytes;
 use queen_core::command::{Command, DeadLetterRef, GroupStart, Pop, PurgeDeadLetters, Push};
 use queen_core::command::{PushGroup, Tick};
 use queen_core::entry::{self, EntryHeader};
+use queen_core::envelope::{Envelope, KeyId};
 use queen_core::frame::{Frame, Frames};
 use queen_core::row::key;
 use queen_core::row::kv::KvValue;
@@ -35,6 +36,7 @@ pub struct Decoder {
 /// All of them.
 pub const DECODERS: &[Decoder] = &[
     Decoder { name: "frame", feed: frame, samples: frame_samples },
+    Decoder { name: "envelope", feed: envelope, samples: envelope_samples },
     Decoder { name: "run", feed: run, samples: run_samples },
     Decoder { name: "entry", feed: entry, samples: entry_samples },
     Decoder { name: "command", feed: command, samples: command_samples },
@@ -58,6 +60,15 @@ pub fn frame(bytes: &[u8]) -> bool {
     frames.iter().for_each(|frame| frame.encode(&mut again));
     let back: Result<Vec<_>, _> = Frames::new(&again).collect();
     assert_eq!(back.as_ref(), Ok(&frames));
+    true
+}
+
+/// The envelope of an encrypted payload.
+pub fn envelope(bytes: &[u8]) -> bool {
+    let Ok(envelope) = Envelope::decode(bytes) else { return false };
+    let mut again = Vec::new();
+    envelope.encode(&mut again);
+    assert_eq!(again, bytes);
     true
 }
 
@@ -187,6 +198,13 @@ fn frame_samples() -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
     Frame { payload: b"{}", ..Frame::default() }.encode(&mut bytes);
     full.encode(&mut bytes);
+    vec![bytes]
+}
+
+fn envelope_samples() -> Vec<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let sealed = &[7; 16 + 7];
+    Envelope { key: KeyId([1; 8]), nonce: [2; 12], sealed }.encode(&mut bytes);
     vec![bytes]
 }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod bucket_trouble;
 mod consumption;
 mod credentials;
+mod encryption;
 mod full_disk;
 mod kill;
 mod lake_wait;
