@@ -6,7 +6,9 @@
 
 use super::fault::Kind;
 use super::files::Files;
+use super::line::{self, Line};
 use super::name::{self, Name};
+use super::parquet;
 use super::window::sha256;
 use crate::chance::Chance;
 use anyhow::{Context, bail};
@@ -20,13 +22,13 @@ pub enum Damage {
     ObjectRemoved,
     /// A byte of a data object is another.
     ByteFlipped,
-    /// A data object lacks a line.
+    /// A data object lacks a record.
     LineRemoved,
-    /// A data object has a line twice.
+    /// A data object has a record twice.
     LineDuplicated,
-    /// A line has another payload.
+    /// A record has another payload.
     PayloadChanged,
-    /// Two lines stand in each other's place.
+    /// Two records stand in each other's place.
     LinesSwapped,
     /// A manifest is gone.
     ManifestRemoved,
@@ -87,7 +89,10 @@ impl Damage {
             }
             Damage::ObjectAdded => {
                 let copy = out.0.get(object).cloned().unwrap_or_default();
-                out.0.insert(object.replace(".jsonl", "0.jsonl"), copy);
+                // One digit more of what stands before the extension: a time, or an offset.
+                let name = [".jsonl", ".parquet"].map(|dot| (dot, format!("0{dot}")));
+                let [jsonl, parquet] = name.map(|(dot, longer)| object.replace(dot, &longer));
+                out.0.insert(if parquet == *object { jsonl } else { parquet }, copy);
             }
             Damage::CountChanged => {
                 edit_manifest(&mut out, manifest, |m| {
@@ -195,7 +200,11 @@ fn lines_of(files: &Files, key: &str) -> usize {
     lines.map(|lines| lines.len()).unwrap_or_default()
 }
 
+/// The records of an object as lines; those of a Parquet file too.
 fn expanded(key: &str, object: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+    if key.ends_with(".parquet") {
+        return parquet::read(object)?.rows.iter().map(Line::text).collect();
+    }
     let mut text = Vec::new();
     match key.rsplit_once('.').map(|(_, extension)| extension) {
         Some("zst") => text = zstd::stream::decode_all(object)?,
@@ -207,6 +216,10 @@ fn expanded(key: &str, object: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 fn packed(key: &str, lines: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
+    if key.ends_with(".parquet") {
+        let rows = lines.iter().map(|line| line::parse(line).map_err(anyhow::Error::msg));
+        return parquet::write(&rows.collect::<anyhow::Result<Vec<_>>>()?);
+    }
     let mut text = Vec::new();
     for line in lines {
         text.extend_from_slice(line);

@@ -26,7 +26,7 @@ kinds! {
     ObjectBytes = "object-bytes",
     /// An object's SHA-256 is not that of its manifest.
     ObjectHash = "object-hash",
-    /// An object cannot be decompressed, or does not end its last line.
+    /// An object cannot be decompressed or decoded, or does not end its last line.
     ObjectUnreadable = "object-unreadable",
     /// The names and numbers of an object's key are not those of its manifest.
     ObjectName = "object-name",
@@ -44,9 +44,11 @@ kinds! {
     WindowsTile = "windows-tile",
     /// A sidecar of an hour is wrong.
     HourWrong = "hour-wrong",
+    /// A Parquet file's footer does not promise what it must, or promises what is not so.
+    FooterWrong = "footer-wrong",
     /// A line that is not exactly the five fields.
     LineMalformed = "line-malformed",
-    /// Lines that do not rise by (partition, offset).
+    /// Records that do not rise by (partition, offset).
     LinesUnsorted = "lines-unsorted",
     /// A record's stamp is outside its window.
     StampOutsideWindow = "stamp-outside-window",

@@ -108,6 +108,62 @@ fn each_of_nine_kinds_of_damage_is_found_under_its_own_name() {
     }
 }
 
+/// The same lake as Parquet, with footers that promise nothing.
+fn parquet_lake() -> (Files, Expected) {
+    let (files, expected) = good_lake();
+    let mut out = Files::default();
+    let mut before: Option<(String, String)> = None;
+    for (key, bytes) in &files.0 {
+        if key.ends_with(".jsonl.zst") {
+            let text = zstd::stream::decode_all(&bytes[..]).unwrap();
+            let lines = text.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+            let mut rows: Vec<line::Line> = lines.map(|l| line::parse(l).unwrap()).collect();
+            for row in &mut rows {
+                // Nothing becomes a space here.
+                let text = String::from_utf8(row.payload.clone()).unwrap();
+                row.payload = text.replace(", \"p\"", ",\n\"p\"").into_bytes();
+            }
+            let key = key.replace(".jsonl.zst", ".parquet");
+            out.0.insert(key, parquet::write(&rows).unwrap());
+        }
+    }
+    for (key, bytes) in &files.0 {
+        let Ok(mut manifest) = serde_json::from_slice::<serde_json::Value>(bytes) else { continue };
+        let name =
+            manifest["objects"][0]["key"].as_str().unwrap().replace(".jsonl.zst", ".parquet");
+        let object = &out.0[&name];
+        manifest["format"] = "parquet".into();
+        manifest["objects"][0]["bytes"] = object.len().into();
+        manifest["bytes"] = object.len().into();
+        manifest["objects"][0]["sha256"] = sha256(object).into();
+        manifest["objects"][0]["key"] = name.into();
+        let folder = key.rsplit_once('/').unwrap().0.to_owned();
+        if let Some((_, hash)) = before.filter(|(last, _)| *last == folder) {
+            manifest["prev"] = hash.into();
+        }
+        let bytes = serde_json::to_vec(&manifest).unwrap();
+        before = Some((folder, sha256(&bytes)));
+        out.0.insert(key.clone(), bytes);
+    }
+    (out, expected)
+}
+
+#[test]
+fn each_kind_of_damage_is_found_in_parquet_too() {
+    let (files, expected) = parquet_lake();
+    let report = found(&files, &expected);
+    let other = report.faults.iter().find(|fault| fault.kind != Kind::FooterWrong);
+    assert!(other.is_none() && report.has(Kind::FooterWrong), "{}", report.text());
+    assert_eq!((report.windows, report.records), (6, 72));
+    for damage in Damage::ALL {
+        for seed in 0..20 {
+            let damaged = damage.done_to(&files, "queen", &mut Chance::new(seed)).unwrap();
+            let report = found(&damaged, &expected);
+            assert!(report.has(damage.found_as()), "{damage:?} seed {seed}: {}", report.text());
+        }
+    }
+}
+
 #[test]
 fn a_record_that_nobody_pushed_is_found_and_an_unanswered_one_is_not() {
     let (files, mut expected) = good_lake();

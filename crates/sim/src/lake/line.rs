@@ -6,7 +6,7 @@
 use base64::Engine;
 use queen_core::Stamp;
 
-/// The values of a line.
+/// The values of a record: of a line, or of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Partition name.
@@ -21,7 +21,10 @@ pub struct Line {
     pub payload: Vec<u8>,
     /// The payload was wrapped in base64.
     pub wrapped: bool,
-    /// Bytes of the line, without its line feed.
+    /// The payload is as it was pushed; on a line, breaks between its tokens become spaces.
+    pub as_pushed: bool,
+    /// Bytes of the record as its format counts them: the line without its line feed, or the texts of
+    /// a row and 16 for its numbers.
     pub length: u64,
 }
 
@@ -60,12 +63,30 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
         }
     };
     let length = line.len() as u64;
-    Ok(Line { partition, offset, transaction_id, stamp, payload, wrapped, length })
+    let as_pushed = wrapped;
+    Ok(Line { partition, offset, transaction_id, stamp, payload, wrapped, as_pushed, length })
 }
 
 /// The payload as a line must show it: raw line breaks between tokens become spaces.
 pub fn on_one_line(payload: &[u8]) -> Vec<u8> {
     payload.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }).collect()
+}
+
+impl Line {
+    /// The record as a line.
+    pub fn text(&self) -> anyhow::Result<Vec<u8>> {
+        let mut text = format!(
+            "{{\"partition\":{},\"offset\":{},\"transactionId\":{},\"ts\":\"{}\",\"payload\":",
+            serde_json::to_string(&self.partition)?,
+            self.offset,
+            serde_json::to_string(&self.transaction_id)?,
+            self.stamp.to_iso()
+        )
+        .into_bytes();
+        text.extend_from_slice(&self.payload);
+        text.push(b'}');
+        Ok(text)
+    }
 }
 
 fn expect<'a>(text: &'a str, token: &str) -> Result<&'a str, String> {

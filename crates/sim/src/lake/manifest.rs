@@ -18,9 +18,9 @@ pub struct Manifest {
     pub t_start: u64,
     /// The stamp after the last.
     pub t_end: u64,
-    /// `jsonl`.
+    /// `jsonl` or `parquet`.
     pub format: String,
-    /// `zstd`, `gzip` or `none`.
+    /// `zstd`, `gzip` or `none` of JSONL; `zstd` or `snappy` of Parquet.
     pub compression: String,
     /// `merged` or `per-partition`.
     pub layout: String,
@@ -52,7 +52,7 @@ pub struct Manifest {
     /// Records whose payload is wrapped.
     #[serde(default)]
     pub wrapped: u64,
-    /// Bytes of the longest line; not checked when absent.
+    /// Bytes of the longest record; not checked when absent.
     #[serde(default)]
     pub max_record_bytes: Option<u64>,
     /// SHA-256 of the manifest before, in hex; absent, null or empty in the first.

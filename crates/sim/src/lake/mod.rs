@@ -11,6 +11,8 @@ mod hours;
 pub mod line;
 pub mod manifest;
 pub mod name;
+mod object;
+mod parquet;
 mod records;
 mod window;
 

@@ -33,7 +33,7 @@ pub struct DataName {
     pub t_end: u64,
     /// In the per-partition layout: partition, first offset, last offset.
     pub partition: Option<(String, u64, u64)>,
-    /// `jsonl.zst`, `jsonl.gz` or `jsonl`.
+    /// `jsonl.zst`, `jsonl.gz`, `jsonl` or `parquet`.
     pub extension: String,
 }
 
@@ -75,11 +75,12 @@ fn data(tenant: String, queue: String, tail: &[&str]) -> Result<DataName, String
         None => None,
     };
     let body = file.strip_prefix("w-").ok_or("is no window file (w-…)")?;
-    let (numbers, extension) = body.split_once(".jsonl").ok_or("is no .jsonl file")?;
-    let extension = format!("jsonl{extension}");
-    if !["jsonl", "jsonl.zst", "jsonl.gz"].contains(&extension.as_str()) {
-        return Err(format!("has the unknown extension {extension:?}"));
-    }
+    let known = ["jsonl.zst", "jsonl.gz", "jsonl", "parquet"].into_iter();
+    let mut cut = known.filter_map(|known| {
+        let numbers = body.strip_suffix(known)?.strip_suffix('.')?;
+        Some((numbers, known.to_owned()))
+    });
+    let (numbers, extension) = cut.next().ok_or("is no .jsonl or .parquet file")?;
     let parts: Vec<&str> = numbers.splitn(4, '-').collect();
     let [k, t_start, t_end, rest @ ..] = parts.as_slice() else {
         return Err("is not w-k-tStart-tEnd".to_owned());

@@ -164,7 +164,7 @@ fn same(at: &str, line: &Line, transaction_id: &str, payload: &[u8], faults: &mu
         faults.push(Fault::new(Kind::TransactionDiffers, at, what));
     }
     let intact =
-        if line.wrapped { line.payload == payload } else { line.payload == on_one_line(payload) };
+        if line.as_pushed { line.payload == payload } else { line.payload == on_one_line(payload) };
     if !intact {
         let what = format!("{} bytes instead of {}, or others", line.payload.len(), payload.len());
         faults.push(Fault::new(Kind::PayloadDiffers, at, what));

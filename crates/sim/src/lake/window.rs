@@ -1,16 +1,16 @@
 //! One window: its manifest held against its objects.
 //!
-//! Owns: keys, bytes, hashes, counts, lines, stamps of one window. Leaves to others: windows among
-//! one another (`chain`), and whether records are the right ones (`records`).
+//! Owns: keys, bytes, hashes, counts, stamps of one window. Leaves to others: what an object holds
+//! (`object`), windows among one another (`chain`), and whether records are the right ones (`records`).
 
 use super::fault::{Fault, Kind};
 use super::files::Files;
-use super::line::{self, Line};
+use super::line::Line;
 use super::manifest::{Manifest, ObjectEntry, PartitionEntry, RangesFile};
 use super::name::{self, DataName, Name};
+use super::object;
 use super::{Align, Layout};
 use std::collections::BTreeMap;
-use std::io::Read;
 
 /// Reads a window's records, in the order of its objects and lines, and tells what is wrong.
 pub fn check(
@@ -29,10 +29,10 @@ pub fn check(
             faults.push(Fault::new(Kind::ObjectMissing, &entry.key, what));
             continue;
         };
-        let lines = object_lines(manifest, entry, object, faults);
+        let lines = object_records(manifest, entry, object, faults);
         if lines.len() as u64 != entry.records {
             let what =
-                format!("{} lines, the manifest says {} records", lines.len(), entry.records);
+                format!("{} of them, the manifest says {} records", lines.len(), entry.records);
             faults.push(Fault::new(Kind::ManifestCount, &entry.key, what));
         }
         stamps(manifest, entry, folder.as_ref(), &lines, faults);
@@ -60,10 +60,12 @@ fn named(
             return None;
         }
     };
-    let extension = match manifest.compression.as_str() {
-        "zstd" => "jsonl.zst",
-        "gzip" => "jsonl.gz",
-        _ => "jsonl",
+    let extension = match object::extension(manifest) {
+        Ok(extension) => extension,
+        Err(what) => {
+            faults.push(Fault::new(Kind::ObjectName, &entry.key, what));
+            return Some(name);
+        }
     };
     let start = queen_core::Stamp(manifest.t_start).to_iso();
     let hour_fits = name.hour.as_deref().is_none_or(|hour| hour == &start[11..13]);
@@ -76,13 +78,14 @@ fn named(
         && name.partition.is_some() == (manifest.layout == "per-partition");
     if !fits {
         let what = format!(
-            "the manifest says tenant {} queue {:?} k {} {}..{} {} {}",
+            "the manifest says tenant {} queue {:?} k {} {}..{} {} {} {}",
             manifest.tenant,
             manifest.queue,
             manifest.k,
             manifest.t_start,
             manifest.t_end,
             manifest.layout,
+            manifest.format,
             manifest.compression
         );
         faults.push(Fault::new(Kind::ObjectName, &entry.key, what));
@@ -90,7 +93,7 @@ fn named(
     Some(name)
 }
 
-fn object_lines(
+fn object_records(
     manifest: &Manifest,
     entry: &ObjectEntry,
     object: &[u8],
@@ -105,44 +108,7 @@ fn object_lines(
         let what = format!("SHA-256 {found}, the manifest says {}", entry.sha256);
         faults.push(Fault::new(Kind::ObjectHash, &entry.key, what));
     }
-    let text = match expand(&manifest.compression, object) {
-        Ok(text) => text,
-        Err(error) => {
-            faults.push(Fault::new(Kind::ObjectUnreadable, &entry.key, error.to_string()));
-            return Vec::new();
-        }
-    };
-    if !text.is_empty() && !text.ends_with(b"\n") {
-        faults.push(Fault::new(Kind::ObjectUnreadable, &entry.key, "the last line has no end"));
-    }
-    let mut lines: Vec<Line> = Vec::new();
-    let body = text.strip_suffix(b"\n").unwrap_or(&text);
-    let parts = body.split(|b| *b == b'\n').filter(|_| !text.is_empty());
-    for (number, bytes) in parts.enumerate() {
-        let place = format!("{} line {}", entry.key, number + 1);
-        match line::parse(bytes) {
-            Ok(line) => {
-                if let Some(before) = lines.last() {
-                    order(before, &line, &place, faults);
-                }
-                lines.push(line);
-            }
-            Err(what) => faults.push(Fault::new(Kind::LineMalformed, place, what)),
-        }
-    }
-    lines
-}
-
-fn order(before: &Line, line: &Line, place: &str, faults: &mut Vec<Fault>) {
-    let key = |l: &Line| (l.partition.as_bytes().to_vec(), l.offset);
-    // The same pair twice is told as such by `records`.
-    if key(before) > key(line) {
-        let what = format!(
-            "{:?} offset {} after {:?} offset {}",
-            line.partition, line.offset, before.partition, before.offset
-        );
-        faults.push(Fault::new(Kind::LinesUnsorted, place, what));
-    }
+    object::records(manifest, entry, object, faults)
 }
 
 fn stamps(
@@ -240,19 +206,6 @@ fn listed_ranges(files: &Files, manifest: &Manifest) -> Result<Vec<PartitionEntr
         return Err(format!("the sidecar {key} speaks of window {}", file.k));
     }
     Ok(file.ranges)
-}
-
-fn expand(compression: &str, object: &[u8]) -> anyhow::Result<Vec<u8>> {
-    match compression {
-        "zstd" => Ok(zstd::stream::decode_all(object)?),
-        "gzip" => {
-            let mut text = Vec::new();
-            flate2::read::GzDecoder::new(object).read_to_end(&mut text)?;
-            Ok(text)
-        }
-        "none" => Ok(object.to_vec()),
-        other => anyhow::bail!("the compression {other:?} is none of zstd, gzip, none"),
-    }
 }
 
 /// SHA-256 in lower-case hex.

@@ -8,9 +8,7 @@ use queen_sim::process::{Client, Item, Seaweed, Setup, bucket, sink_settings};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-const RECORDS: usize = 100_000;
 const PARTITIONS: u64 = 1_000;
-const KILLS: usize = 50;
 const PRODUCERS: usize = 4;
 /// Records of a push.
 const BATCH: usize = 100;
@@ -146,6 +144,16 @@ async fn written(client: &Client, records: u64) {
 
 #[tokio::test]
 async fn each_record_is_in_the_lake_once_through_fifty_kills() {
+    each_once(100_000, 50, &[]).await;
+}
+
+#[tokio::test]
+async fn each_record_is_in_the_parquet_lake_once_through_ten_kills() {
+    each_once(20_000, 10, &[("QUEEN_S3_FORMAT", "parquet")]).await;
+}
+
+/// Pushes so many records through so many kills of a sink with these settings too.
+async fn each_once(records: usize, kills: usize, settings: &[(&str, &str)]) {
     let mut chance = Chance::of_the_day("kill test");
     let s3 = Seaweed::start().await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -154,8 +162,11 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
         ("QUEEN_S3_MAX_WINDOW_MS", "400"),
         ("QUEEN_S3_TARGET_MB", "1"),
         ("QUEEN_S3_LEASE_TTL_MS", "3000"),
-    ] {
-        pairs.push((name.to_owned(), value.to_owned()));
+    ]
+    .iter()
+    .chain(settings)
+    {
+        pairs.push(((*name).to_owned(), (*value).to_owned()));
     }
     let setup = Setup::new(dir.path()).with(pairs);
     let client = Client::new(&format!("http://127.0.0.1:{}", setup.port)).unwrap();
@@ -168,14 +179,14 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
             open: None,
         })
         .collect();
-    let share = RECORDS / (KILLS + 1) / PRODUCERS + 1;
+    let share = records / (kills + 1) / PRODUCERS + 1;
     let mut seen = Seen::default();
     let mut steps_hit = HashMap::new();
     let begin = Instant::now();
-    for kill in 0..=KILLS {
+    for kill in 0..=kills {
         let step = (kill % 2 == 1).then(|| STEPS[kill / 2 % STEPS.len()]);
         let setup = match step {
-            Some(step) if kill < KILLS => setup.clone().with([("QUEEN_S3_CRASH_AT", step)]),
+            Some(step) if kill < kills => setup.clone().with([("QUEEN_S3_CRASH_AT", step)]),
             _ => setup.clone(),
         };
         let working: Vec<_> = producers
@@ -184,7 +195,7 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
             .collect();
         // With a crash point the process may end while it starts: that is a kill like another.
         let mut broker = setup.spawn().unwrap();
-        if kill == KILLS {
+        if kill == kills {
             broker.ready().await.unwrap();
         } else if let Some(step) = step {
             match broker.end(Duration::from_secs(20)).await {
@@ -197,7 +208,7 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
             let died = broker.ended().unwrap();
             assert!(died.is_none(), "the broker died by itself: {died:?}\n{}", broker.tail());
         }
-        if kill < KILLS {
+        if kill < kills {
             broker.kill().unwrap();
             seen.look(&s3.endpoint()).await;
             // The next broker answers those who still wait.
@@ -206,7 +217,7 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
         for work in working {
             producers.push(work.await.unwrap());
         }
-        if kill < KILLS {
+        if kill < kills {
             broker.kill().unwrap();
             continue;
         }
@@ -225,7 +236,7 @@ async fn each_record_is_in_the_lake_once_through_fifty_kills() {
             steps_hit,
             begin.elapsed()
         );
-        assert!(expected.accepted.len() >= RECORDS);
+        assert!(expected.accepted.len() >= records);
         written(&client, expected.accepted.len() as u64).await;
         let (files, report) =
             whole_lake(&s3.endpoint(), &expected, Duration::from_secs(90)).await.unwrap();
