@@ -82,6 +82,39 @@ async fn each_codec_has_its_ending_and_the_same_records() {
 }
 
 #[tokio::test]
+async fn parquet_is_written_with_the_codec_that_is_asked_for() {
+    let s3 = Seaweed::start().await.unwrap();
+    let bucket = queen_sim::process::bucket(&s3.endpoint()).unwrap();
+    for (word, codec) in [("", "zstd"), ("SNAP", "snappy")] {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = format!("parquet-{codec}");
+        let change = [
+            ("QUEEN_S3_FORMAT", "Parquet"),
+            ("QUEEN_S3_PARQUET_CODEC", word),
+            ("QUEEN_S3_PREFIX", prefix.as_str()),
+        ];
+        let broker = broker(&dir, &s3, &change).await;
+        push(&broker, &[item("orders", "p", "42.00")], &mut Expected::new()).await;
+        let until = Instant::now() + PATIENCE;
+        let manifest = loop {
+            let files = Files::of_bucket(&bucket).await.unwrap();
+            let mut below = files.0.into_iter().filter(|(key, _)| key.starts_with(&prefix));
+            if let Some((_, manifest)) = below.find(|(key, _)| key.contains("/windows/")) {
+                let (key, data) = below.next().expect("a manifest comes after its data");
+                assert!(key.ends_with(".parquet"), "{key}");
+                assert!(data.starts_with(b"PAR1") && data.ends_with(b"PAR1"), "{key}");
+                break manifest;
+            }
+            assert!(Instant::now() < until, "{}", broker.tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let said = (&manifest["format"], &manifest["compression"], &manifest["records"]);
+        assert_eq!(said, (&"parquet".into(), &codec.into(), &1.into()), "{manifest}");
+    }
+}
+
+#[tokio::test]
 async fn layout_alignment_and_prefix_are_in_the_names() {
     let s3 = Seaweed::start().await.unwrap();
     let layout = [("QUEEN_S3_LAYOUT", "per-partition")];
