@@ -412,7 +412,6 @@ impl Progress {
         let version = lease.put(&key, &next.to_json(), self.committed.1).await?;
         self.committed = (Some(next), version);
         self.hour_written = false;
-        self.looked_ahead = true;
         context.crash(CrashPoint::AfterCommit);
         context.committed(&self.queue, self.committed.0.as_ref(), manifest);
         Ok(())
