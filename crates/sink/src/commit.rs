@@ -75,6 +75,12 @@ fn row<T>(
     }
 }
 
+/// The hour in whose file a window counts: that of its first record, or of its end when it has none.
+/// With other boundaries than hours a window may start before, in an hour whose file is written.
+fn counted_in(first: Option<Stamp>, t_end: Stamp) -> u64 {
+    hour_of(first.unwrap_or(Stamp(t_end.0.saturating_sub(1)))).0
+}
+
 fn encoding_of(intent: &Intent) -> Result<Encoding, Stop> {
     let Intent { format, compression, level, .. } = intent;
     Encoding::from_words(format, compression, *level)
@@ -174,10 +180,6 @@ impl Progress {
     ) -> Result<(), Stop> {
         window_is_final(window, context.host.applied()).map_err(Stop::failed)?;
         self.look_ahead(context).await?;
-        let hour = self.committed.0.as_ref().map(|committed| committed.hour.hour);
-        if hour.is_some_and(|hour| hour_of(window.t_start).0 > hour) {
-            self.close_hour(context).await?;
-        }
         let intent = self.intent_of(context, window);
         self.write_intent(context, lease, intent.clone()).await?;
         self.finish(context, lease, intent, false).await
@@ -387,8 +389,11 @@ impl Progress {
         manifest: &Manifest,
     ) -> Result<(), Stop> {
         context.state(&self.queue, "commit");
+        let hour = counted_in(manifest.min_ts.map(Stamp), Stamp(intent.t_end));
+        if self.committed.0.as_ref().is_some_and(|committed| committed.hour.hour < hour) {
+            self.close_hour(context).await?;
+        }
         let before = self.committed.0.as_ref();
-        let hour = hour_of(Stamp(intent.t_start)).0;
         let same_hour = before.map(|c| c.hour.clone()).filter(|open| open.hour == hour);
         let first = OpenHour { hour, first_k: intent.k, records: 0, bytes: 0 };
         let mut open = same_hour.unwrap_or(first);
@@ -430,6 +435,10 @@ impl Progress {
             return Ok(());
         }
         let Some(committed) = &self.committed.0 else { return Ok(()) };
+        // A fenced owner that wakes up late knows of fewer windows than the hour has.
+        if context.host.committed(&self.queue)? != committed.k {
+            return Err(Stop::Fenced);
+        }
         let hour = Stamp(committed.hour.hour);
         let file = HourFile {
             v: 1,

@@ -306,12 +306,15 @@ impl Worker {
             if let Some(window) = planner.close_through(page.through) {
                 return self.closed(end_before, window);
             }
-            let loss = self.loss(progress)?.filter(|_| planner.first().is_none());
+            let waiting = self.loss(progress)?;
+            let loss = waiting.filter(|_| planner.first().is_none());
             let empty = loss.and_then(|loss| planner.close_empty(&loss, page.through, page.next));
             if let Some(window) = empty {
                 return self.closed(end_before, window);
             }
-            let hour = progress.open_hour_end(&context);
+            // A window without records may yet count in the hour in which its loss began.
+            let after_loss = |end: &Stamp| waiting.is_none_or(|loss| loss.since >= *end);
+            let hour = progress.open_hour_end(&context).filter(after_loss);
             let open_after =
                 planner.first().is_none_or(|first| hour.is_some_and(|end| first >= end));
             if open_after && hour.is_some_and(|end| end <= page.through) {

@@ -11,7 +11,8 @@ pub fn check<'a>(
     manifests: impl Iterator<Item = &'a Manifest>,
 ) -> Result<(), String> {
     let file: HourFile = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let starts_in = |m: &&Manifest| queen_core::Stamp(m.t_start).to_iso().starts_with(hour);
+    let first = |m: &Manifest| queen_core::Stamp(m.min_ts.unwrap_or(m.t_end.saturating_sub(1)));
+    let starts_in = |m: &&Manifest| first(m).to_iso().starts_with(hour);
     let windows: Vec<&Manifest> = manifests.filter(starts_in).collect();
     let want = HourFile {
         tenant: tenant.to_owned(),
