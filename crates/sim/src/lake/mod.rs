@@ -43,13 +43,24 @@ pub enum Align {
 pub struct Layout<'a> {
     /// `QUEEN_S3_PREFIX`.
     pub prefix: &'a str,
+    /// Other prefixes that the setting had: the copy goes on from one to the next.
+    pub older: &'a [&'a str],
     /// `QUEEN_S3_ALIGN`.
     pub align: Align,
 }
 
 impl Default for Layout<'_> {
     fn default() -> Self {
-        Layout { prefix: "queen", align: Align::Hour }
+        Layout { prefix: "queen", older: &[], align: Align::Hour }
+    }
+}
+
+impl Layout<'_> {
+    /// Reads a key below one of the prefixes.
+    fn parse(&self, key: &str) -> Result<Name, String> {
+        let found = name::parse(self.prefix, key);
+        let mut others = self.older.iter().filter_map(|prefix| name::parse(prefix, key).ok());
+        found.or_else(|what| others.next().ok_or(what))
     }
 }
 
@@ -87,7 +98,7 @@ type Windows = BTreeMap<u64, (String, String, Manifest)>;
 pub fn check(files: &Files, layout: Layout<'_>, expected: &Expected) -> Report {
     let mut report = Report::default();
     let faults = &mut report.faults;
-    let (queues, data) = manifests(files, layout.prefix, faults);
+    let (queues, data) = manifests(files, layout, faults);
     sidecars(files, layout, &queues, faults);
     let mut named: BTreeSet<&str> = BTreeSet::new();
     let mut lines = Vec::new();
@@ -129,13 +140,13 @@ type Data<'a> = Vec<(&'a str, name::DataName)>;
 /// Sorts the keys into manifests by (tenant, queue) and data objects.
 fn manifests<'a>(
     files: &'a Files,
-    prefix: &str,
+    layout: Layout<'_>,
     faults: &mut Vec<Fault>,
 ) -> (BTreeMap<(String, String), Windows>, Data<'a>) {
     let mut queues: BTreeMap<(String, String), Windows> = BTreeMap::new();
     let mut data = Vec::new();
     for (key, bytes) in &files.0 {
-        match name::parse(prefix, key) {
+        match layout.parse(key) {
             Ok(Name::Data(name)) => data.push((key.as_str(), name)),
             Ok(Name::Manifest(tenant, queue, k)) => {
                 let manifest: Manifest = match serde_json::from_slice(bytes) {
@@ -170,7 +181,7 @@ fn sidecars(
 ) {
     let none = Windows::new();
     for (key, bytes) in &files.0 {
-        let Ok(Name::Sidecar(tenant, queue, rest)) = name::parse(layout.prefix, key) else {
+        let Ok(Name::Sidecar(tenant, queue, rest)) = layout.parse(key) else {
             continue;
         };
         let windows = queues.get(&(tenant.clone(), queue.clone())).unwrap_or(&none);
@@ -243,6 +254,11 @@ fn tiles(manifest: &Manifest, end_before: Option<u64>, align: Align) -> Option<S
         return None;
     }
     let floor = manifest.min_ts.map(|first| first / unit * unit);
+    // The first window may begin where the copy does, inside the hour of its first record.
+    let inside = floor.is_some_and(|floor| floor <= start) && manifest.min_ts >= Some(start);
+    if end_before.is_none() && inside {
+        return None;
+    }
     let want = floor.into_iter().chain(end_before).max();
     match want {
         Some(want) if want != start => {

@@ -73,7 +73,7 @@ pub fn check(queues: &[QueueLines], expected: &Expected, faults: &mut Vec<Fault>
         for line in &queue.lines {
             records.entry((&line.partition, line.offset)).or_default().push(line);
         }
-        once(&queue.queue, records, faults);
+        once(&queue.queue, records, &queue.lost, faults);
         gapless(&queue.queue, records, &queue.lost, faults);
     }
     let mut accepted: HashMap<(&str, &str, u64), &Accepted> = HashMap::new();
@@ -118,11 +118,22 @@ pub fn check(queues: &[QueueLines], expected: &Expected, faults: &mut Vec<Fault>
     }
 }
 
-fn once(queue: &str, records: &BTreeMap<(&str, u64), Vec<&Line>>, faults: &mut Vec<Fault>) {
+fn once(
+    queue: &str,
+    records: &BTreeMap<(&str, u64), Vec<&Line>>,
+    lost: &[LostEntry],
+    faults: &mut Vec<Fault>,
+) {
     for ((partition, offset), lines) in records {
         if lines.len() > 1 {
             let at = format!("{queue:?} {partition:?} offset {offset}");
             let what = format!("{} times in the lake", lines.len());
+            faults.push(Fault::new(Kind::RecordDuplicated, at, what));
+        }
+        let listed = |l: &&LostEntry| l.partition == *partition && (l.from..=l.to).contains(offset);
+        if lost.iter().any(|l| listed(&l)) {
+            let at = format!("{queue:?} {partition:?} offset {offset}");
+            let what = "in the lake, and listed as lost";
             faults.push(Fault::new(Kind::RecordDuplicated, at, what));
         }
     }

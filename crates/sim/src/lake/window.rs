@@ -7,7 +7,7 @@ use super::fault::{Fault, Kind};
 use super::files::Files;
 use super::line::Line;
 use super::manifest::{Manifest, ObjectEntry, PartitionEntry, RangesFile};
-use super::name::{self, DataName, Name};
+use super::name::{DataName, Name};
 use super::object;
 use super::{Align, Layout};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub fn check(
 ) -> Vec<Line> {
     let mut all = Vec::new();
     for entry in &manifest.objects {
-        let name = named(layout.prefix, manifest, entry, faults);
+        let name = named(layout, manifest, entry, faults);
         let folder = name.filter(|_| layout.align != Align::None);
         let Some(object) = files.0.get(&entry.key) else {
             let what = format!("named by the manifest {key}, not in the bucket");
@@ -44,12 +44,12 @@ pub fn check(
 
 /// Holds an object's key against the manifest.
 fn named(
-    prefix: &str,
+    layout: Layout<'_>,
     manifest: &Manifest,
     entry: &ObjectEntry,
     faults: &mut Vec<Fault>,
 ) -> Option<DataName> {
-    let name = match name::parse(prefix, &entry.key) {
+    let name = match layout.parse(&entry.key) {
         Ok(Name::Data(name)) => name,
         Ok(_) => {
             faults.push(Fault::new(Kind::ObjectName, &entry.key, "a sidecar listed as data"));

@@ -58,7 +58,7 @@ async fn copied(
     ];
     push(&broker, &items, &mut expected).await;
     let prefix = prefix.trim_matches('/');
-    let layout = Layout { prefix, align };
+    let layout = Layout { prefix, align, ..Layout::default() };
     let lake = whole_lake_of(&s3.endpoint(), layout, &expected, PATIENCE).await;
     let (files, report) = lake.unwrap();
     assert!(report.faults.is_empty(), "{change:?}: {}\n{}", report.text(), broker.tail());
@@ -191,7 +191,7 @@ async fn the_queues_of_the_list_are_copied_and_no_others_and_a_star_copies_later
         } else {
             push(&broker, &named, &mut expected).await;
         }
-        let layout = Layout { prefix, align: Align::Hour };
+        let layout = Layout { prefix, ..Layout::default() };
         let (_, report) = whole_lake_of(&s3.endpoint(), layout, &expected, PATIENCE).await.unwrap();
         assert!(report.faults.is_empty(), "{queues}: {}\n{}", report.text(), broker.tail());
         assert_eq!(report.records, wanted, "{queues}");
