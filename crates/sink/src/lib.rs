@@ -26,6 +26,7 @@ mod produce;
 mod read;
 mod retry;
 pub mod settings;
+mod signal;
 mod sink;
 mod sink_loop;
 mod spread;

@@ -12,6 +12,7 @@ use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::retry::Limiter;
 use crate::settings::{Queues, Settings};
+use crate::signal::Signal;
 use crate::spread::{Spread, share};
 use crate::start::turn_on;
 use crate::status::{Board, BucketStatus};
@@ -23,7 +24,7 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::error;
 
@@ -31,7 +32,7 @@ use tracing::error;
 pub struct SinkLoop {
     context: Arc<Context>,
     spread: Arc<Spread>,
-    wish: watch::Sender<Wish>,
+    wish: Arc<Signal<Wish>>,
     begun: Instant,
 }
 
@@ -70,7 +71,7 @@ impl SinkLoop {
         SinkLoop {
             context: Arc::new(context),
             spread: Arc::default(),
-            wish: watch::Sender::new(Wish::Run),
+            wish: Arc::new(Signal::new(Wish::Run)),
             begun: Instant::now(),
         }
     }
@@ -78,11 +79,11 @@ impl SinkLoop {
     /// Runs until every worker has drained. Dropped before that, it stops where it stands, as a
     /// process does that is killed.
     pub async fn run(&self) {
-        let mut wish = self.wish.subscribe();
+        let wish = self.wish.clone();
         let since = tokio::select! {
         biased;
                    since = turn_on(&self.context) => since,
-                   _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
+                   () = wish.until(|wish| wish != Wish::Run) => return,
                };
         tokio::select! {
         biased;
@@ -93,11 +94,11 @@ impl SinkLoop {
     }
 
     async fn workers(&self, since: Stamp) {
-        let mut wish = self.wish.subscribe();
+        let wish = self.wish.clone();
         let mut known: BTreeSet<String> = BTreeSet::new();
         let mut workers = JoinSet::new();
         let mut seen = 0;
-        while *wish.borrow() == Wish::Run {
+        while wish.get() == Wish::Run {
             for queue in self.wanted() {
                 if known.insert(queue.clone()) {
                     workers.spawn(self.worker(queue, since));
@@ -108,10 +109,10 @@ impl SinkLoop {
             tokio::select! {
             biased;
                            now = self.context.host.queues_changed(seen) => seen = now,
-                           _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                           () = wish.until(|wish| wish != Wish::Run) => {}
                            Some(Ok(ended)) = workers.join_next() => {
                                known.remove(&ended);
-                               if *self.wish.borrow() == Wish::Run {
+                               if self.wish.get() == Wish::Run {
                                    self.context.board.remove(&ended);
                                }
                            }
@@ -129,9 +130,9 @@ impl SinkLoop {
             queue: queue.clone(),
             spread: self.spread.clone(),
             since,
-            wish: self.wish.subscribe(),
+            wish: self.wish.clone(),
         };
-        let mut wish = self.wish.subscribe();
+        let wish = self.wish.clone();
         async move {
             if AssertUnwindSafe(worker.work()).catch_unwind().await.is_err() {
                 error!(queue, "the queue's worker panicked, begun anew in 60 s");
@@ -139,7 +140,7 @@ impl SinkLoop {
                 context.error(&queue, "a bug stopped the work on this queue; see the log");
                 tokio::select! {
                 biased;
-                                   _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
+                                   () = wish.until(|wish| wish != Wish::Run) => {}
                                    () = tokio::time::sleep(Duration::from_secs(60)) => {}
                                }
             }
@@ -162,7 +163,7 @@ impl SinkLoop {
 
     /// Says what is wanted of the workers from now on.
     pub fn wish(&self, wish: Wish) {
-        self.wish.send_replace(wish);
+        self.wish.update(|_| wish);
     }
 
     /// Whether all queues of this node keep up and the bucket answers, for `/health?sink=true`.

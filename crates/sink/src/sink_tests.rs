@@ -470,7 +470,7 @@ async fn a_drain_gives_the_lease_back_at_once() {
     let one = Owner::plain(&broker, &store);
     until("filling", || one.state() == "filling").await;
     assert!(broker.row(&format!("{ORDERS}:lease")).is_some());
-    one.shared.wish.send_replace(Wish::Drain);
+    one.shared.wish(Wish::Drain);
     until("the end", || one.task.is_finished()).await;
     assert_eq!(broker.row(&format!("{ORDERS}:lease")), None);
     assert_eq!(one.state(), "drained");
@@ -486,7 +486,7 @@ async fn a_drain_does_not_wait_for_a_bucket_that_is_down() {
     store.fail(Some(ErrorKind::Unreachable));
     until("upload", || one.state() == "upload").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    one.shared.wish.send_replace(Wish::Drain);
+    one.shared.wish(Wish::Drain);
     let told = tokio::time::Instant::now();
     until("the end", || one.task.is_finished()).await;
     assert!(told.elapsed() < Duration::from_secs(2));

@@ -5,11 +5,11 @@
 
 use crate::context::Context;
 use crate::lease::{incarnation, op};
+use crate::signal::Signal;
 use queen_core::kv::{KvOpKind, KvOutcome, KvResult, KvRow};
 use queen_core::sink::{Presence, node_key, node_prefix};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// A bucket that cannot be reached for this long makes a node give its queues away, if another
 /// node can reach it.
@@ -34,7 +34,7 @@ pub fn share(view: View) -> usize {
 /// The spread, as this node's workers share it.
 #[derive(Debug)]
 pub struct Spread {
-    view: watch::Sender<View>,
+    view: Signal<View>,
     held: AtomicUsize,
 }
 
@@ -50,14 +50,14 @@ impl Drop for Held<'_> {
 impl Default for Spread {
     fn default() -> Spread {
         let view = View { nodes: 1, queues: 0, step_back: false };
-        Spread { view: watch::Sender::new(view), held: AtomicUsize::new(0) }
+        Spread { view: Signal::new(view), held: AtomicUsize::new(0) }
     }
 }
 
 impl Spread {
     /// What is known now.
     pub fn view(&self) -> View {
-        *self.view.borrow()
+        self.view.get()
     }
 
     /// Queues held by this node.
@@ -67,7 +67,7 @@ impl Spread {
 
     /// The number of queues to copy changed.
     pub fn queues(&self, queues: usize) {
-        self.view.send_if_modified(|view| std::mem::replace(&mut view.queues, queues) != queues);
+        self.view.update(|view| View { queues, ..view });
     }
 
     /// Counts one more queue as held.
@@ -83,9 +83,7 @@ impl Spread {
 
     /// Completes when this node owns more than its share. Cancel-safe.
     pub async fn above_share(&self) {
-        let mut view = self.view.subscribe();
-        // The sender lives in `self`, so the wait ends by the condition alone.
-        let _ = view.wait_for(|view| view.nodes > 1 && self.held() > share(*view)).await;
+        self.view.until(|view| view.nodes > 1 && self.held() > share(view)).await;
     }
 
     /// Renews this node's presence row and counts the others'; never ends.
@@ -129,10 +127,7 @@ impl Spread {
                 let others = all.iter().any(|p| p.instance != settings.instance && p.reachable);
                 let nodes = all.iter().filter(|p| p.reachable).count().max(1);
                 let step_back = unreachable && others;
-                self.view.send_if_modified(|view| {
-                    let next = View { nodes, step_back, ..*view };
-                    std::mem::replace(view, next) != next
-                });
+                self.view.update(|view| View { nodes, step_back, ..view });
             }
             tokio::time::sleep(settings.lease / 3).await;
         }

@@ -13,6 +13,7 @@ use crate::names::NameLengths;
 use crate::plan::{CloseRule, Planner, weight};
 use crate::retry::pause;
 use crate::settings::Queues;
+use crate::signal::Signal;
 use crate::spread::Spread;
 use crate::start::{position, start_row};
 use crate::window::{Window, windows_tile};
@@ -21,7 +22,6 @@ use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 /// Headers asked for at a time.
@@ -54,7 +54,7 @@ pub struct Worker {
     /// From here on `latest` copies, unless the queue is younger.
     pub since: Stamp,
     /// What is wanted.
-    pub wish: watch::Receiver<Wish>,
+    pub wish: Arc<Signal<Wish>>,
 }
 
 impl Worker {
@@ -63,7 +63,7 @@ impl Worker {
         let context = self.context.clone();
         let key = row_key(&context.settings.sink, &self.queue, RowKind::Lease);
         loop {
-            if *self.wish.borrow() != Wish::Run {
+            if self.wish.get() != Wish::Run {
                 context.state(&self.queue, "drained");
                 return;
             }
@@ -89,7 +89,7 @@ impl Worker {
     async fn rest(&mut self, time: Duration) {
         tokio::select! {
         biased;
-                   _ = self.wish.wait_for(|wish| *wish != Wish::Run) => {}
+                   () = self.wish.until(|wish| wish != Wish::Run) => {}
                    () = tokio::time::sleep(time) => {}
                }
     }
@@ -138,13 +138,13 @@ impl Worker {
     /// Completes when the window in work is to be left to the next owner: it is wanted, or there is
     /// no bucket to finish it in.
     fn leaves(&self) -> impl Future<Output = ()> + use<> {
-        let (mut wish, bucket) = (self.wish.clone(), self.context.bucket_status.clone());
+        let (wish, bucket) = (self.wish.clone(), self.context.bucket_status.clone());
         async move {
-            let _ = wish.wait_for(|wish| *wish != Wish::Run).await.map(drop);
-            while *wish.borrow() != Wish::Leave && bucket.lock().reachable != Some(false) {
+            wish.until(|wish| wish != Wish::Run).await;
+            while wish.get() != Wish::Leave && bucket.lock().reachable != Some(false) {
                 tokio::select! {
                 biased;
-                                   _ = wish.changed() => {}
+                                   () = wish.until(|wish| wish == Wish::Leave) => {}
                                    () = tokio::time::sleep(LOOK_EVERY) => {}
                                }
             }
@@ -163,7 +163,7 @@ impl Worker {
             }
             self.show_refusal(state, text);
             self.rest(REFUSED).await;
-            if *self.wish.borrow() != Wish::Run {
+            if self.wish.get() != Wish::Run {
                 return Stop::Drained;
             }
         }
@@ -207,14 +207,14 @@ impl Worker {
 
     async fn until_there(&mut self) {
         let mut seen = 0;
-        let mut wish = self.wish.clone();
+        let wish = self.wish.clone();
         let host = &self.context.host;
         let idle = || !matches!(host.loss(&self.queue, u64::MAX), Ok(Some(_)));
         while host.queue(&self.queue).is_none() && idle() {
             tokio::select! {
             biased;
                            now = host.queues_changed(seen) => seen = now,
-                           _ = wish.wait_for(|wish| *wish != Wish::Run) => return,
+                           () = wish.until(|wish| wish != Wish::Run) => return,
                        }
         }
     }
@@ -245,7 +245,7 @@ impl Worker {
         loop {
             let window = self.fill(&mut progress, &start).await?;
             progress.commit(&context, lease, &window).await?;
-            if *self.wish.borrow() != Wish::Run {
+            if self.wish.get() != Wish::Run {
                 return Ok(());
             }
         }
@@ -297,7 +297,7 @@ impl Worker {
             }
             from = ScanFrom::Place(page.next);
             self.show_filling(&planner, &page);
-            if *self.wish.borrow() != Wish::Run {
+            if self.wish.get() != Wish::Run {
                 return Err(Stop::Drained);
             }
             if !page.end {
@@ -436,11 +436,11 @@ impl Worker {
                 }
             }
         };
-        let mut wish = self.wish.clone();
-        let drained = async { wish.wait_for(|wish| *wish != Wish::Run).await.map(drop) };
+        let wish = self.wish.clone();
+        let drained = wish.until(|wish| wish != Wish::Run);
         let due_now = tokio::select! {
         biased;
-                   _ = drained => return Err(Stop::Drained),
+                   () = drained => return Err(Stop::Drained),
                    () = self.spread.above_share() => {
                        self.context.metrics.given_back.fetch_add(1, Ordering::Relaxed);
                        return Err(Stop::GivenBack);
