@@ -4,7 +4,7 @@
 
 use crate::corpus;
 use queen_sim::lake::Files;
-use queen_sim::process::{Broker, Seaweed, Setup, bucket, sink_settings};
+use queen_sim::process::{Broker, Item, Seaweed, Setup, bucket, sink_settings};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::path::Path;
@@ -15,7 +15,12 @@ pub const LAKES: &[(&str, &[(&str, &str)])] = &[
     ("jsonl.zst", &[]),
     ("jsonl.gz", &[("QUEEN_S3_COMPRESSION", "gzip")]),
     ("jsonl", &[("QUEEN_S3_COMPRESSION", "none")]),
+    ("zstd.parquet", &[("QUEEN_S3_FORMAT", "parquet")]),
+    ("snappy.parquet", &[("QUEEN_S3_FORMAT", "parquet"), ("QUEEN_S3_PARQUET_CODEC", "snappy")]),
 ];
+
+/// A lake whose only file has two row groups: the partition that the first holds alone, and its rows.
+pub const PAGES: (&str, &str, u64) = ("pages.parquet", "bulk-0", 18);
 
 /// A record that the broker took.
 #[derive(Clone, Debug)]
@@ -127,23 +132,40 @@ pub async fn write() -> Lakes {
     let records = push_corpus(&broker).await;
     assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
     for (lake, settings) in LAKES {
-        let sink = lake.replace('.', "-");
-        let setup = setup
-            .clone()
-            .with(sink_settings(&s3.endpoint(), "*"))
-            .with([
-                ("QUEEN_S3_SINK", &*sink),
-                ("QUEEN_S3_PREFIX", lake),
-                ("QUEEN_S3_MAX_WINDOW_MS", "1000"),
-            ])
-            .with(settings.iter().copied());
+        let setup = sink(&setup, &s3, lake, "*").with(settings.iter().copied());
         let mut broker = setup.start().await.unwrap();
         copied(&broker, records.len() as u64).await;
         assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
     }
+    write_pages(&setup, &s3).await;
     let copy = tempfile::Builder::new().prefix("queen-lakes-").tempdir().unwrap();
     let files = download(&s3, copy.path()).await;
     Lakes { s3, copy, files, records }
+}
+
+/// With a sink of its own for this lake.
+fn sink(setup: &Setup, s3: &Seaweed, lake: &str, queues: &str) -> Setup {
+    let name = lake.replace('.', "-");
+    let own =
+        [("QUEEN_S3_SINK", &*name), ("QUEEN_S3_PREFIX", lake), ("QUEEN_S3_MAX_WINDOW_MS", "1000")];
+    setup.clone().with(sink_settings(&s3.endpoint(), queues)).with(own)
+}
+
+/// 72 MiB of one push, hence one window; row groups end at 64 MiB.
+async fn write_pages(setup: &Setup, s3: &Seaweed) {
+    let (lake, _, rows) = PAGES;
+    let setup = sink(setup, s3, lake, "bulk")
+        .with([("QUEEN_S3_FORMAT", "parquet"), ("QUEEN_MAX_BODY_BYTES", "134217728")]);
+    let mut broker = setup.start().await.unwrap();
+    let item = |n: u64| Item {
+        queue: "bulk".to_owned(),
+        partition: format!("bulk-{}", n / rows),
+        transaction_id: None,
+        payload: format!("\"{}\"", "x".repeat(512 << 10)),
+    };
+    broker.client().push(&(0..8 * rows).map(item).collect::<Vec<_>>()).await.unwrap();
+    copied(&broker, 8 * rows).await;
+    assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
 }
 
 async fn download(s3: &Seaweed, to: &Path) -> Vec<String> {

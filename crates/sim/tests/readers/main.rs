@@ -11,7 +11,7 @@ mod corpus;
 mod lakes;
 mod promise;
 
-use lakes::{LAKES, Lakes};
+use lakes::{LAKES, Lakes, PAGES};
 use promise::{READERS, Reader};
 use queen_sim::process::{repository, tool};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn asked(lakes: &Lakes) -> Asked {
     let json = json!({
         "parquet": LAKES.iter().map(|(lake, _)| lake).filter(|l| l.ends_with("parquet")).collect::<Vec<_>>(),
         "queue": corpus::ORDERS, "partition": "cust-1", "from": from, "to": to,
-        "dt": day, "hour": first, "otherHour": (first + 5) % 24,
+        "pagesPartition": PAGES.1, "dt": day, "hour": first, "otherHour": (first + 5) % 24,
     });
     let filters = vec![
         ("partition", count(orders.iter().filter(|r| r.partition == "cust-1").count())),
@@ -113,7 +113,16 @@ fn compare(what: &str, told: &Value, promised: Vec<Vec<Value>>, faults: &mut Vec
     faults.extend(strangers.map(|place| format!("{what}: {place:?} was never pushed")));
 }
 
+/// A filter on the partition reads one of the two row groups of a file.
+fn check_pages(reader: &Reader, told: &Value, faults: &mut Vec<String>) {
+    let want = json!({"rows": PAGES.2, "read_and_all": [1, 2]});
+    if !told["pages"].is_null() && told["pages"] != want {
+        faults.push(format!("{}: row groups are {}, not {want}", reader.name, told["pages"]));
+    }
+}
+
 fn check(reader: &Reader, told: &Value, lakes: &Lakes, asked: &Asked, faults: &mut Vec<String>) {
+    check_pages(reader, told, faults);
     for (lake, _) in LAKES {
         let told = &told[lake];
         for way in reader.ways(lake) {

@@ -20,7 +20,7 @@ def ask(sql):
 
 
 def source(name, form=None, structure=None, s3=False):
-    default = ("Parquet", PARQUET) if name in lake.PARQUET else ("JSONEachRow", JSONL)
+    default = ("Parquet", PARQUET) if name.endswith("parquet") else ("JSONEachRow", JSONL)
     form, structure = form or default[0], (structure or default[1]).replace("'", "\\'")
     if s3:
         files = lake.glob(name, root=f"{lake.ENDPOINT}/{lake.BUCKET}")
@@ -77,13 +77,13 @@ def everywhere(name):
 
 
 def skipped():
-    """Row groups that a filter on the partition leaves to read, by the statistics in the file."""
-    wanted = lake.ASKED["pagesPartition"]
-    rows = f"SELECT count() FROM {source('pages.parquet')} WHERE partition = '{wanted}'"
-    groups = f"""SELECT countIf('{wanted}' BETWEEN s.min AND s.max), count() FROM (
-        SELECT arrayJoin(row_groups) AS g, arrayFirst(c -> c.name = 'partition', g.columns).statistics AS s
-        FROM file('{lake.glob("pages.parquet")}', 'ParquetMetadata'))"""
-    return {"rows": int(ask(rows)[0][0]), "read_and_all": [int(n) for n in ask(groups)[0]]}
+    """Row groups that a query for a partition read, and read or skipped, as ClickHouse counts them."""
+    events = "SELECT sumIf(value, event = 'ParquetReadRowGroups'), sumIf(value, event LIKE 'Parquet%RowGroups') FROM system.events"
+    count = lambda: [int(n) for n in ask(events)[0]]
+    before = count()
+    wanted = f"partition = '{lake.ASKED['pagesPartition']}'"
+    rows, _ = ask(f"SELECT count(), sum(offset) FROM {source('pages.parquet')} WHERE {wanted}")[0]
+    return {"rows": int(rows), "read_and_all": [now - then for now, then in zip(count(), before)]}
 
 
 told = {}
