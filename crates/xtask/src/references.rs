@@ -1,9 +1,13 @@
 //! The pages of `docs/reference` that are made from the code.
 //!
-//! Owns: the page of settings. Leaves to others: the tables it is made of (`queen_core::setting`).
+//! Owns: which pages there are, and the page of settings. Leaves to others: the tables it is made of
+//! (`queen_core::setting`), the other pages (`manifest`, `metrics`).
 //!
 //! `cargo xtask references` writes the pages; `cargo xtask all` fails when one is not what the code
 //! says.
+
+mod manifest;
+mod metrics;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,8 +16,12 @@ use anyhow::Context;
 use queen_core::setting::{Default, Kind, Setting, broker, machine, sink};
 
 /// Each page and its text.
-fn pages() -> [(&'static str, String); 1] {
-    [("docs/reference/settings.md", settings())]
+fn pages() -> [(&'static str, String); 3] {
+    [
+        ("docs/reference/settings.md", settings()),
+        ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/manifest.md", manifest::page()),
+    ]
 }
 
 /// Writes every page.

@@ -68,7 +68,7 @@ pub struct LostRange {
     pub from: u64,
     /// Last lost offset.
     pub to: u64,
-    /// Why.
+    /// Why: `retention`, `disk_full` or `deleted`.
     pub reason: LossReason,
 }
 }
