@@ -1,11 +1,15 @@
-//! The examples of README.md, run as printed: the push, the start with a bucket, and each reader.
+//! The examples of README.md and of the guide, run as printed: the push, the start with a bucket, and
+//! every example of every reader.
 //!
-//! Needs the readers and the S3 server that `./test` installs into `.venv`.
+//! A reader's example begins with its name after the fence (```sql duckdb). It must give the three
+//! messages of the README, in columns `partition`, `offset` and `payload` among others; or, where its
+//! last line is `-- answers …`, just that. Needs the readers and the S3 server that `./test` installs into `.venv`.
 
 #![allow(clippy::unwrap_used)]
 
 mod running;
 
+use queen_core::sink::HourFile;
 use running::{Running, until_in_the_lake};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -13,6 +17,20 @@ use std::process::{Command, Stdio};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Documents whose readers' examples are run.
+const DOCUMENTS: [&str; 2] = ["README.md", "docs/guide/sink.md"];
+
+/// The fenced blocks of all documents with these words after the fence.
+fn examples(info: &str) -> Vec<String> {
+    let fence = format!("```{info}\n");
+    let of = |document| std::fs::read_to_string(repository().join(document)).unwrap();
+    let blocks = |text: String| {
+        let blocks = text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap());
+        blocks.map(str::to_owned).collect::<Vec<_>>()
+    };
+    DOCUMENTS.into_iter().map(of).flat_map(blocks).collect()
 }
 
 /// The fenced block of the README that begins with this word after the fence.
@@ -53,10 +71,10 @@ fn push(folder: &Path, port: u16) {
 }
 
 /// A folder in which `queen dev` has run and the README's three messages are in the lake.
-fn lake() -> tempfile::TempDir {
+fn lake(format: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let args = ["dev", "--port", "0", "--s3-port", "0", "--window-ms", "1000"];
-    let mut queen = Running::start(folder.path(), &args, &[]);
+    let mut queen = Running::start(folder.path(), &args, &[("QUEEN_S3_FORMAT", format)]);
     let port = queen.port("broker");
     push(folder.path(), port);
     until_in_the_lake(port, "orders", 3);
@@ -65,8 +83,41 @@ fn lake() -> tempfile::TempDir {
     folder
 }
 
-/// Runs a Python program over an example, and gives the rows that it prints as JSON.
-fn rows(folder: &Path, program: &str, example: &str) -> Vec<(String, u64, Value)> {
+/// Writes the hour files that the sink will write when the hour is over.
+fn finish_hours(folder: &Path) {
+    let queue = "tenant=00000000-0000-0000-0000-000000000001/queue=orders";
+    let script = format!(
+        "cd queen-dev/lake/queen && mkdir -p _queen/{queue}/hours && ls -d {queue}/dt=*/hour=*"
+    );
+    for hour in shell(folder, &script).lines() {
+        let mut parts = hour.split('/').skip(2).map(|part| part.split_once('=').unwrap().1);
+        let name = format!("{}T{}", parts.next().unwrap(), parts.next().unwrap());
+        let file = HourFile {
+            v: 1,
+            tenant: "00000000-0000-0000-0000-000000000001".into(),
+            queue: "orders".into(),
+            hour: name.clone(),
+            first_k: 1,
+            last_k: 1,
+            windows: 1,
+            records: 3,
+            bytes: 1,
+            complete: true,
+        };
+        let path = format!("queen-dev/lake/queen/_queen/{queue}/hours/{name}.json");
+        std::fs::write(folder.join(path), file.to_json()).unwrap();
+    }
+}
+
+/// What a reader gave for an example: the names of the columns, and the rows.
+#[derive(serde::Deserialize)]
+struct Table {
+    names: Vec<String>,
+    rows: Vec<Vec<Value>>,
+}
+
+/// Runs a Python program over examples, given as a list of texts; it prints a table for each.
+fn run(folder: &Path, program: &str, examples: &[String]) -> Vec<Table> {
     use std::io::Write;
     let mut python = Command::new(venv("python"))
         .args(["-c", program])
@@ -75,18 +126,48 @@ fn rows(folder: &Path, program: &str, example: &str) -> Vec<(String, u64, Value)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    python.stdin.take().unwrap().write_all(example.as_bytes()).unwrap();
+    python.stdin.take().unwrap().write_all(json!(examples).to_string().as_bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
-    assert!(output.status.success(), "{example}\nfailed");
+    assert!(output.status.success(), "{examples:#?}\nfailed");
     let text = String::from_utf8(output.stdout).unwrap();
-    let rows: Vec<(String, u64, Value)> =
-        serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap();
-    // Readers give a payload as text or as a structure; both must say the same.
-    let parsed = |payload: Value| match payload.as_str() {
+    serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap()
+}
+
+/// The messages of a table, as (partition, offset, payload).
+fn messages(table: &Table) -> Vec<(String, u64, Value)> {
+    let place = |name: &str| table.names.iter().position(|known| known == name).unwrap();
+    let [partition, offset, payload] = ["partition", "offset", "payload"].map(place);
+    // Readers give a number as text, and a payload as text or as a structure; they must say the same.
+    let parsed = |value: &Value| match value.as_str() {
         Some(text) => serde_json::from_str(text).unwrap(),
-        None => payload,
+        None => value.clone(),
     };
-    rows.into_iter().map(|(partition, offset, p)| (partition, offset, parsed(p))).collect()
+    let message = |row: &Vec<Value>| {
+        let partition = row[partition].as_str().unwrap().to_owned();
+        (partition, parsed(&row[offset]).as_u64().unwrap(), parsed(&row[payload]))
+    };
+    table.rows.iter().map(message).collect()
+}
+
+/// Runs every example of a reader over the lake that it is written for, at least `least`.
+fn every_example(info: &str, program: &str, least: usize) {
+    let (parquet, jsonl): (Vec<_>, Vec<_>) =
+        examples(info).into_iter().partition(|example| example.contains("parquet"));
+    assert!(parquet.len() + jsonl.len() >= least, "examples of {info} are missing");
+    for (format, examples) in [("jsonl", jsonl), ("parquet", parquet)] {
+        let folder = lake(format);
+        finish_hours(folder.path());
+        for (example, table) in examples.iter().zip(run(folder.path(), program, &examples)) {
+            match example.trim_end().rsplit_once("-- answers ") {
+                Some((_, promised)) => assert_eq!(
+                    json!(table.rows).to_string(),
+                    promised.replace(", ", ","),
+                    "{example}"
+                ),
+                None => assert_eq!(messages(&table), the_three_messages(), "{example}"),
+            }
+        }
+    }
 }
 
 fn the_three_messages() -> Vec<(String, u64, Value)> {
@@ -98,52 +179,63 @@ fn the_three_messages() -> Vec<(String, u64, Value)> {
 }
 
 #[test]
-fn duckdb_reads_the_lake_as_the_readme_says() {
-    let folder = lake();
+fn duckdb_runs_every_example_of_the_documents() {
     let program = "\
 import sys, json, duckdb
-found = duckdb.sql(sys.stdin.read()).fetchall()
-print(json.dumps([[r[0], r[1], r[3]] for r in found]))";
-    let found = rows(folder.path(), program, &block("sql duckdb", "read_json_auto"));
-    assert_eq!(found, the_three_messages());
+def run(example):
+    found = duckdb.sql(example)
+    return {'names': found.columns, 'rows': found.fetchall()}
+print(json.dumps([run(example) for example in json.load(sys.stdin)], default=str))";
+    every_example("sql duckdb", program, 6);
 }
 
 #[test]
-fn clickhouse_reads_the_lake_as_the_readme_says() {
-    let folder = lake();
+fn clickhouse_runs_every_example_of_the_documents() {
     let program = "\
 import sys, json, chdb
-found = json.loads(str(chdb.query(sys.stdin.read().strip().rstrip(';'), 'JSONCompact')))['data']
-print(json.dumps([[r[0], int(r[1]), r[3]] for r in found]))";
-    let found = rows(folder.path(), program, &block("sql clickhouse", "FROM file"));
-    assert_eq!(found, the_three_messages());
+def run(example):
+    found = json.loads(str(chdb.query(example.strip().rstrip(';'), 'JSONCompact')))
+    return {'names': [column['name'] for column in found['meta']], 'rows': found['data']}
+print(json.dumps([run(example) for example in json.load(sys.stdin)]))";
+    every_example("sql clickhouse", program, 3);
+}
+
+/// A program that runs Python examples, each of which leaves its answer in `rows`.
+fn python(before: &str, dicts: &str) -> String {
+    format!(
+        "\
+import sys, json
+{before}
+def run(example):
+    scope = dict(globals())
+    exec(example, scope)
+    rows = {dicts}
+    names = list(rows[0])
+    return {{'names': names, 'rows': [[row[name] for name in names] for row in rows]}}
+print(json.dumps([run(example) for example in json.load(sys.stdin)], default=str))"
+    )
 }
 
 #[test]
-fn spark_reads_the_lake_as_the_readme_says() {
-    let folder = lake();
-    let program = "\
-import sys, json
+fn spark_runs_every_example_of_the_documents() {
+    let before = "\
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')
     .config('spark.driver.memory', '1g').config('spark.driver.bindAddress', '127.0.0.1')
     .config('spark.driver.host', '127.0.0.1').config('spark.sql.session.timeZone', 'UTC')
-    .getOrCreate())
-exec(sys.stdin.read())
-print(json.dumps([[r.partition, r.offset, r.payload] for r in rows.collect()]))";
-    let found = rows(folder.path(), program, &block("python spark", "spark.read"));
-    assert_eq!(found, the_three_messages());
+    .getOrCreate())";
+    let program = python(before, "[row.asDict() for row in scope['rows'].collect()]");
+    every_example("python spark", &program, 3);
 }
 
 #[test]
-fn polars_reads_the_lake_as_the_readme_says() {
-    let folder = lake();
-    let program = "\
-import sys, json
-exec(sys.stdin.read())
-print(json.dumps([[r['partition'], r['offset'], r['payload']] for r in rows.to_dicts()]))";
-    let found = rows(folder.path(), program, &block("python polars", "scan_ndjson"));
-    assert_eq!(found, the_three_messages());
+fn polars_runs_every_example_of_the_documents() {
+    every_example("python polars", &python("", "scope['rows'].to_dicts()"), 2);
+}
+
+#[test]
+fn pyarrow_runs_every_example_of_the_documents() {
+    every_example("python pyarrow", &python("", "scope['rows'].to_pylist()"), 2);
 }
 
 #[test]
