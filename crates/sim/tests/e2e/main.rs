@@ -12,7 +12,6 @@ mod kill;
 mod lake_wait;
 mod parquet;
 mod power_cut;
-mod readers;
 mod refusals;
 mod s3_check;
 mod same_log;

@@ -114,6 +114,7 @@ pub fn payloads() -> Vec<String> {
         r#"{"payload":"x","partition":"y","payloadBase64":"eA=="}"#,
         r#""a\",\"payload\":1""#,
         r#"{"payload":null,"payloadBase64":"eA=="}"#,
+        r#"{"queen.payloadBase64":"eA=="}"#,
     ]
     .map(str::to_owned)
     .to_vec();

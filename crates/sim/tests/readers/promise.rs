@@ -117,7 +117,7 @@ impl Reader {
         let wrapped = !parquet(lake) && wrapped(&record.payload);
         let payload = match (way, self.typed) {
             _ if wrapped => Value::Null,
-            _ if parquet(lake) => json!(record.payload),
+            _ if parquet(lake) => json!(parquet_text(&record.payload)),
             ("typed", Some(typed)) => typed(&record.payload),
             _ => json!(on_one_line(&record.payload)),
         };
@@ -166,6 +166,16 @@ fn wrapped(payload: &str) -> bool {
     let depth = payload.bytes().take_while(|byte| *byte == b'[').count();
     let half = matches!(payload, r#""\ud800""# | r#""\udc00\ud800""# | r#"{"a":["\ud83d"]}"#);
     half || depth > 127 || payload.len() > 16 << 20
+}
+
+/// A payload in Parquet: itself, unless it looks like one that went as base64.
+fn parquet_text(payload: &str) -> String {
+    let head = "{\"queen.payloadBase64\":\"";
+    if !payload.starts_with(head) {
+        return payload.to_owned();
+    }
+    let base64 = base64::engine::general_purpose::STANDARD.encode(payload);
+    format!("{head}{base64}\"}}")
 }
 
 fn on_one_line(payload: &str) -> String {
