@@ -22,26 +22,30 @@
 //! Died before 1: the window is planned anew. Between 1 and 3: the next owner finds the intent, and
 //! the manifest if 2 was done; it redoes what is missing from the intent's values. After 3: nothing.
 
+use crate::ahead::Ahead;
 use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::pieces::sha256_hex;
-use crate::encode::{Encoding, ObjectSpec};
 use crate::host::{HostError, Place, ScanFrom, blocking};
-use crate::layout::{Align, Layout, QueueKeys, hour_end, hour_name, hour_of};
+use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found};
+use crate::layout::{Align, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
+use crate::making::Made;
 use crate::manifest::{Owner, RANGES_MAX, is_of, manifest};
-use crate::produce::{Job, Summary};
-use crate::read::Source;
+use crate::produce::Summary;
 use crate::settings::CrashPoint;
+use crate::turns::Kind;
 use crate::upload::Uploader;
 use crate::window::{Window, window_is_final};
 use bytes::Bytes;
 use queen_core::sink::{
-    Committed, HourFile, Intent, LogPlace, LostRange, Manifest, ObjectEntry, OpenHour,
-    PartitionsFile, RowKind, row_key,
+    Committed, HourFile, Intent, LostRange, Manifest, ObjectEntry, OpenHour, PartitionsFile,
+    RowKind, row_key,
 };
 use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::Notify;
 
 /// Memory that a window needs to make progress: index, run buffers, compressor, pieces on the way.
 pub const WINDOW_BYTES: u64 = 48 << 20;
@@ -81,17 +85,16 @@ fn counted_in(first: Option<Stamp>, t_end: Stamp) -> u64 {
     hour_of(first.unwrap_or(Stamp(t_end.0.saturating_sub(1)))).0
 }
 
-fn encoding_of(intent: &Intent) -> Result<Encoding, Stop> {
-    let Intent { format, compression, level, .. } = intent;
-    Encoding::from_words(format, compression, *level)
-        .ok_or_else(|| unknown(intent, "format", &format!("{format} {compression} {level}")))
-}
-
-fn unknown(intent: &Intent, what: &str, word: &str) -> Stop {
-    Stop::failed(format!(
-        "window {} was begun with {what} {word}, which this release does not know; finish it with the release that began it",
-        intent.k
-    ))
+/// How a window is finished.
+struct How<'a> {
+    /// An earlier owner may have sent some of it.
+    redo: bool,
+    /// How it waits for a thread.
+    kind: Kind,
+    /// It was begun before its intent was written.
+    ahead: Option<Ahead>,
+    /// Told when it is encoded.
+    encoded: &'a Notify,
 }
 
 impl Progress {
@@ -171,18 +174,23 @@ impl Progress {
         result.map_err(|err| Stop::failed(err.text))
     }
 
-    /// Brings a closed window into the bucket.
+    /// Brings a closed window into the bucket; `ahead`: it, if its encoding has begun. `encoded` is told
+    /// when that is over.
     pub async fn commit(
         &mut self,
         context: &Context,
         lease: &Lease,
         window: &Window,
+        ahead: Option<Ahead>,
+        encoded: &Notify,
     ) -> Result<(), Stop> {
         window_is_final(window, context.host.applied()).map_err(Stop::failed)?;
         self.look_ahead(context).await?;
-        let intent = self.intent_of(context, window);
+        let prev = self.committed.0.as_ref().map_or(String::new(), |c| c.manifest_sha256.clone());
+        let intent = intent_of(context, &self.queue, window, self.k() + 1, prev);
         self.write_intent(context, lease, intent.clone()).await?;
-        self.finish(context, lease, intent, false).await
+        let kind = kind_of(window, context.settings.target_bytes);
+        self.finish(context, lease, intent, How { redo: false, kind, ahead, encoded }).await
     }
 
     /// Finishes the window that an earlier owner began.
@@ -203,50 +211,20 @@ impl Progress {
             return self.point(context, lease, &intent, key, sha256, &found).await;
         }
         let encoder = context.settings.encoder;
+        let kind = kind_of_found(&intent, context.settings.target_bytes);
+        let how = How { redo: true, kind, ahead: None, encoded: &Notify::new() };
         if intent.encoder == encoder {
-            return self.finish(context, lease, intent, true).await;
+            return self.finish(context, lease, intent, how).await;
         }
         // Nothing complete is there, and this release makes other bytes: the same window, anew.
         let writer = encoding_of(&intent)?.writer();
         let intent = Intent { encoder, writer, ..intent };
         self.write_intent(context, lease, intent.clone()).await?;
-        self.finish(context, lease, intent, false).await
+        self.finish(context, lease, intent, How { redo: false, ..how }).await
     }
 
     fn owner<'a>(&'a self, context: &'a Context) -> Owner<'a> {
         Owner { sink: &context.settings.sink, tenant: context.tenant, queue: &self.queue }
-    }
-
-    fn intent_of(&self, context: &Context, window: &Window) -> Intent {
-        let settings = &context.settings;
-        let k = self.k() + 1;
-        let key = self.keys(context, &settings.prefix).window(
-            settings.align,
-            k,
-            window.t_start,
-            window.t_end,
-        );
-        Intent {
-            queue_id: window.queue.0,
-            k,
-            t_start: window.t_start.0,
-            t_end: window.t_end.0,
-            log_from: LogPlace(window.from.segment, window.from.at),
-            log_to: LogPlace(window.to.segment, window.to.at),
-            format: settings.encoding.format().to_owned(),
-            compression: settings.encoding.compression().to_owned(),
-            level: settings.encoding.level(),
-            wrap: settings.wrap,
-            layout: settings.layout.word().to_owned(),
-            align: settings.align.word().to_owned(),
-            encoder: settings.encoder,
-            writer: settings.encoding.writer(),
-            prefix: settings.prefix.clone(),
-            key,
-            bucket: settings.bucket.bucket.clone(),
-            at: context.host.now().0,
-            prev: self.committed.0.as_ref().map_or(String::new(), |c| c.manifest_sha256.clone()),
-        }
     }
 
     async fn write_intent(
@@ -269,12 +247,12 @@ impl Progress {
         context: &Context,
         lease: &Lease,
         intent: Intent,
-        redo: bool,
+        how: How<'_>,
     ) -> Result<(), Stop> {
         context.state(&self.queue, "upload");
         let (objects, summary) = match self.is_void(context, &intent).await? {
             true => (Vec::new(), Summary::default()),
-            false => self.send(context, &intent, redo).await?,
+            false => self.send(context, &intent, how).await?,
         };
         let lost = self.lost(context, &intent).await?;
         context.crash(CrashPoint::AfterUpload);
@@ -322,44 +300,44 @@ impl Progress {
         &self,
         context: &Context,
         intent: &Intent,
-        redo: bool,
+        how: How<'_>,
     ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
-        let job = self.job(context, intent)?;
-        let _memory = context.budget.take(WINDOW_BYTES + job.spec.encoding.memory()).await;
+        let made = self.made(context, intent, how.ahead).await?;
+        let job = job_of(context, &self.queue, intent, how.kind)?;
         let uploader = Uploader {
             bucket: &*context.bucket,
             limiter: &context.limiter,
-            threads: &context.threads,
+            turns: &context.turns,
+            encoded: how.encoded,
             content_type: job.spec.encoding.content_type(),
             multipart_threshold: context.settings.bucket.multipart_threshold,
-            ask_first: redo,
+            ask_first: how.redo,
             told: &context.tells(&self.queue),
             kept: &|| self.is_kept(context, intent).unwrap_or(false),
             on_the_way: &|| context.crash(CrashPoint::MidUpload),
         };
-        Ok(uploader.window(job).await?)
+        Ok(match made {
+            Some(made) => uploader.made(made).await?,
+            None => uploader.window(job).await?,
+        })
     }
 
-    fn job(&self, context: &Context, intent: &Intent) -> Result<Job, Stop> {
-        let place = |at: LogPlace| Place { segment: at.0, at: at.1 };
-        Ok(Job {
-            source: Source {
-                host: Arc::clone(&context.host),
-                queue: QueueId(intent.queue_id),
-                from: place(intent.log_from),
-                to: place(intent.log_to),
-            },
-            spec: ObjectSpec {
-                encoding: encoding_of(intent)?,
-                wrap: intent.wrap,
-                tenant: context.tenant,
-                queue: self.queue.as_str().into(),
-            },
-            layout: Layout::from_word(&intent.layout)
-                .ok_or_else(|| unknown(intent, "layout", &intent.layout))?,
-            key: intent.key.clone(),
-            budget: context.budget.clone(),
-        })
+    /// What was encoded before the intent, if it is what would be encoded now: the intent says the
+    /// same, and nothing of the window went before it was pinned.
+    async fn made(
+        &self,
+        context: &Context,
+        intent: &Intent,
+        ahead: Option<Ahead>,
+    ) -> Result<Option<Made>, Stop> {
+        let Some(ahead) = ahead else { return Ok(None) };
+        let made = ahead.made(intent).await;
+        let whole = context.host.loss(&self.queue, intent.k)?.is_none();
+        let made = made.filter(|_| whole);
+        if made.is_some() {
+            context.metrics.ahead.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(made)
     }
 
     async fn put_ranges(

@@ -8,17 +8,18 @@ use crate::host::{Host, HostError};
 use crate::lease::Fenced;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::plan::CloseRule;
 use crate::read::ReadError;
 use crate::retry::Limiter;
 use crate::settings::{CrashPoint, Settings};
 use crate::status::{Board, BucketStatus, LastError};
+use crate::turns::Turns;
 use crate::upload::UploadError;
 use parking_lot::Mutex;
 use queen_core::sink::{Committed, Manifest};
 use queen_core::{Stamp, TenantId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 /// What every worker of a sink shares.
@@ -35,8 +36,8 @@ pub struct Context {
     pub limiter: Limiter,
     /// Memory of windows in work.
     pub budget: Budget,
-    /// One permit per encoding thread.
-    pub threads: Arc<Semaphore>,
+    /// The encoding threads.
+    pub turns: Turns,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Lines of `/status`.
@@ -110,6 +111,15 @@ impl From<UploadError> for Stop {
 }
 
 impl Context {
+    /// When windows close.
+    pub fn rule(&self) -> CloseRule {
+        CloseRule {
+            target_bytes: self.settings.target_bytes,
+            max_window_us: self.settings.max_window.as_micros() as u64,
+            align: self.settings.align,
+        }
+    }
+
     /// Sets a queue's state.
     pub fn state(&self, queue: &str, state: &'static str) {
         self.board.update(queue, |line| line.state = state);

@@ -9,14 +9,17 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ahead;
 pub mod bucket;
 pub mod bucket_s3;
 mod commit;
 mod context;
 pub mod encode;
 pub mod host;
+mod intent;
 pub mod layout;
 mod lease;
+mod making;
 mod manifest;
 mod memory;
 mod metrics;
@@ -34,6 +37,7 @@ mod start;
 pub mod status;
 #[cfg(test)]
 mod testing;
+mod turns;
 mod upload;
 mod window;
 mod worker;

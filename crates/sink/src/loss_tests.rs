@@ -180,7 +180,7 @@ async fn a_window_whose_queue_was_deleted_before_its_intent_is_all_loss() {
         panic!("nobody else is there")
     };
     let mut progress = crate::commit::Progress::load(context, "orders").await.unwrap();
-    progress.commit(context, &lease, &planned).await.unwrap();
+    progress.commit(context, &lease, &planned, None, &tokio::sync::Notify::new()).await.unwrap();
     assert_eq!(check_lake(&store, &[]), [lost("a", id, 0..1, LossReason::Deleted)]);
 }
 

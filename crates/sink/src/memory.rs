@@ -3,18 +3,22 @@
 //! Owns: the budget and the grants taken from it.
 //! Upholds: `memory-bounded`.
 //!
-//! A window first waits for a base grant that lets it make progress whatever happens; everything
-//! above is taken without waiting, or not at all. So no two windows can wait for one another.
+//! A window first waits for the memory to be encoded in (`turns`), which lets it make progress whatever
+//! happens; everything above is taken without waiting, or not at all. So no two windows can wait for
+//! one another. A grant goes with whoever uses the memory, threads included: it outlives a task that
+//! is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 #[derive(Debug)]
 struct Shared {
     limit: u64,
     used: AtomicU64,
-    freed: Notify,
+    /// Memory, or whatever else is waited for together with it, has come free.
+    changed: Notify,
 }
 
 /// The budget. Cheap to clone.
@@ -24,7 +28,7 @@ pub struct Budget(Arc<Shared>);
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Budget {
-        Budget(Arc::new(Shared { limit, used: AtomicU64::new(0), freed: Notify::new() }))
+        Budget(Arc::new(Shared { limit, used: AtomicU64::new(0), changed: Notify::new() }))
     }
 
     /// Bytes granted now.
@@ -37,25 +41,19 @@ impl Budget {
         self.0.limit
     }
 
-    /// A grant of nothing, to grow.
-    pub fn none(&self) -> Grant {
-        Grant { budget: self.clone(), bytes: 0 }
+    /// A grant of nothing, to grow as long as it leaves `spare` bytes to others.
+    pub fn sparing(&self, spare: u64) -> Grant {
+        Grant { budget: self.clone(), bytes: 0, spare }
     }
 
-    /// Waits for `bytes`, at most the whole budget. Cancel-safe.
-    pub async fn take(&self, bytes: u64) -> Grant {
-        let mut grant = self.none();
-        let bytes = bytes.min(self.0.limit);
-        loop {
-            let freed = self.0.freed.notified();
-            tokio::pin!(freed);
-            // Listen before looking, or a release between the two is missed.
-            freed.as_mut().enable();
-            if grant.grow(bytes) {
-                return grant;
-            }
-            freed.await;
-        }
+    /// Completes when something that was waited for may be there. Enabled, it misses no change.
+    pub fn changed(&self) -> Notified<'_> {
+        self.0.changed.notified()
+    }
+
+    /// Wakes all who wait for a change.
+    pub fn notify(&self) {
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -64,13 +62,15 @@ impl Budget {
 pub struct Grant {
     budget: Budget,
     bytes: u64,
+    spare: u64,
 }
 
 impl Grant {
     /// Takes `bytes` more if they are there.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let shared = &self.budget.0;
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= shared.limit);
+        let most = shared.limit.saturating_sub(self.spare);
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= most);
         let taken = shared.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
         if taken {
             self.bytes += bytes;
@@ -83,7 +83,7 @@ impl Grant {
         let bytes = std::mem::take(&mut self.bytes);
         if bytes > 0 {
             self.budget.0.used.fetch_sub(bytes, Ordering::AcqRel);
-            self.budget.0.freed.notify_waiters();
+            self.budget.notify();
         }
     }
 }
@@ -98,20 +98,15 @@ impl Drop for Grant {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_grant_waits_until_there_is_room() {
+    #[test]
+    fn a_grant_grows_as_long_as_there_is_room() {
         let budget = Budget::new(100);
-        let first = budget.take(60).await;
-        let mut second = budget.none();
-        assert!(!second.grow(50) && second.grow(40));
-        let other = budget.clone();
-        let waiting = tokio::spawn(async move { other.take(100).await.bytes });
-        tokio::task::yield_now().await;
+        let (mut first, mut second) = (budget.sparing(0), budget.sparing(20));
+        assert!(first.grow(60) && !first.grow(41));
+        assert!(!second.grow(21) && second.grow(20), "20 are left to others");
+        assert!(first.grow(20) && budget.used() == 100);
         drop(first);
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        drop(second);
-        assert_eq!(waiting.await.unwrap(), 100);
+        second.shrink();
         assert_eq!(budget.used(), 0);
     }
 }

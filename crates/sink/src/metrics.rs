@@ -63,6 +63,8 @@ pub struct Metrics {
     upload_millis: Histogram,
     /// Windows that were finished from an intent found at a claim.
     pub redos: AtomicU64,
+    /// Windows that were encoded while the one before was on its way.
+    pub ahead: AtomicU64,
     /// KV batches of a lease holder that were lost to another.
     pub preconditions_lost: AtomicU64,
     /// Queues given to another node.
@@ -79,6 +81,7 @@ impl Default for Metrics {
             window_bytes: Histogram::new(BYTES),
             upload_millis: Histogram::new(MILLIS),
             redos: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
             preconditions_lost: AtomicU64::new(0),
             given_back: AtomicU64::new(0),
             wrapped: AtomicU64::new(0),
@@ -138,6 +141,7 @@ impl Metrics {
         family::BUFFER.single(out, buffer);
         family::REACHABLE.single(out, u8::from(reachable == Some(true)));
         family::REDOS.single(out, load(&self.redos));
+        family::AHEAD.single(out, load(&self.ahead));
         family::PRECONDITIONS_LOST.single(out, load(&self.preconditions_lost));
         family::GIVEN_BACK.single(out, load(&self.given_back));
         family::WRAPPED.single(out, load(&self.wrapped));

@@ -8,13 +8,14 @@
 //! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
 //! hash and length come first (they go into the upload's metadata, which S3 takes only at its
 //! start); if it has to be sent, it is encoded a second time and its pieces are handed over as they
-//! are made.
+//! are made. A window that is encoded ahead of its turn fits or is given up.
 
 use crate::encode::pieces::{Kept, Pieces};
 use crate::encode::{Encoded, ObjectEncoder, ObjectSpec, Record, TransactionId};
 use crate::layout::{Layout, partition_suffix};
-use crate::memory::Budget;
+use crate::memory::{Budget, Grant};
 use crate::read::{ReadError, Source, WindowIndex};
+use crate::turns::Kind;
 use bytes::Bytes;
 use queen_core::MessageId;
 use queen_core::frame::Frames;
@@ -36,8 +37,23 @@ pub struct Job {
     pub layout: Layout,
     /// Key without extension (and without the partition's part).
     pub key: String,
+    /// How it waits for a thread.
+    pub kind: Kind,
+    /// Memory it needs to be encoded, bytes.
+    pub working_bytes: u64,
     /// Memory for finished pieces.
     pub budget: Budget,
+}
+
+impl Job {
+    /// A grant for finished pieces: those of a backfill leave room for queues that keep up.
+    fn memory(&self) -> Grant {
+        self.budget.sparing(match self.kind {
+            Kind::Live => 0,
+            Kind::Backfill => self.budget.limit() / 8,
+            Kind::Ahead => self.budget.limit() / 4,
+        })
+    }
 }
 
 /// An object, or a part of one, on its way to the bucket.
@@ -76,6 +92,27 @@ pub struct Summary {
     pub max_ts: Option<u64>,
     /// The records by partition, in order of names.
     pub ranges: Vec<PartitionRange>,
+}
+
+/// Keeps pieces; fails when nobody waits for them any more, or when all or nothing is wanted and there
+/// is no memory.
+struct Keeping<'a> {
+    kept: Kept,
+    all: bool,
+    to: &'a mpsc::Sender<Produced>,
+}
+
+impl Pieces for Keeping<'_> {
+    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
+        if self.to.is_closed() {
+            return Err(given_up());
+        }
+        self.kept.piece(piece)?;
+        match self.all && self.kept.pieces.is_none() {
+            true => Err(io::ErrorKind::OutOfMemory.into()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Sends pieces down the channel; fails when nobody takes them any more.
@@ -125,8 +162,9 @@ fn object(
     summary: &mut Summary,
 ) -> Result<(), ReadError> {
     let mut part = Summary::default();
-    let kept = Kept::new(job.budget.none());
-    let (encoded, kept) = encode(job, index, ranks.clone(), kept, &mut part)?;
+    let all = job.kind == Kind::Ahead;
+    let keeping = Keeping { kept: Kept::new(job.memory()), all, to };
+    let (encoded, Keeping { kept, .. }) = encode(job, index, ranks.clone(), keeping, &mut part)?;
     let entry = entry(job, &part, &encoded);
     summary.add(part);
     if kept.pieces.is_some() {

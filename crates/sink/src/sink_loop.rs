@@ -16,6 +16,7 @@ use crate::signal::Signal;
 use crate::spread::{Spread, share};
 use crate::start::turn_on;
 use crate::status::{Board, BucketStatus};
+use crate::turns::Turns;
 use crate::worker::{Wish, Worker};
 use futures::FutureExt as _;
 use parking_lot::Mutex;
@@ -24,7 +25,6 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::error;
 
@@ -52,14 +52,15 @@ impl SinkLoop {
             prefix: settings.prefix.clone(),
             ..BucketStatus::default()
         }));
+        let budget = Budget::new(settings.memory_bytes);
         let context = Context {
             limiter: {
                 let host = host.clone();
                 let random = Box::new(move || host.random());
                 Limiter::new(random, bucket_status.clone(), metrics.clone())
             },
-            budget: Budget::new(settings.memory_bytes),
-            threads: Arc::new(Semaphore::new(settings.threads)),
+            turns: Turns::new(settings.threads, budget.clone()),
+            budget,
             board: Board::default(),
             bucket_status,
             metrics,

@@ -642,3 +642,6 @@ async fn a_name_too_long_for_s3_fails_in_words_and_other_queues_go_on() {
 
 #[path = "loss_tests.rs"]
 mod loss;
+
+#[path = "ahead_tests.rs"]
+mod ahead;

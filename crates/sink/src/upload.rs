@@ -5,15 +5,15 @@
 //! Leaves to others: encoding (`produce`), pauses between tries (`retry`), the manifest (`commit`).
 
 use crate::bucket::{Bucket, BucketError, ObjectMeta, Parts};
-use crate::host::blocking;
-use crate::produce::{Job, Produced, Summary, produce};
+use crate::making::{Made, make};
+use crate::produce::{Job, Produced, Summary};
 use crate::read::ReadError;
 use crate::retry::Limiter;
+use crate::turns::Turns;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use queen_core::sink::ObjectEntry;
-use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 /// Objects of one window sent side by side.
 const OBJECTS_AT_ONCE: usize = 4;
@@ -40,8 +40,10 @@ pub struct Uploader<'a> {
     pub bucket: &'a dyn Bucket,
     /// Pauses and `Retry-After`.
     pub limiter: &'a Limiter,
-    /// One permit per encoding thread.
-    pub threads: &'a Arc<Semaphore>,
+    /// The encoding threads.
+    pub turns: &'a Turns,
+    /// Told when the window is encoded.
+    pub encoded: &'a Notify,
     /// `content-type` of data objects.
     pub content_type: &'static str,
     /// Longest object sent in one PUT.
@@ -61,15 +63,13 @@ pub struct Uploader<'a> {
 impl Uploader<'_> {
     /// Encodes the window and brings all its objects into the bucket; gives them in order of keys.
     pub async fn window(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
-        let host = job.source.host.clone();
-        // On one thread nothing is taken before everything is made.
-        let room = if host.threaded() { 1 } else { Semaphore::MAX_PERMITS };
-        let (to, mut produced) = mpsc::channel(room);
-        let permit = self.threads.clone().acquire_owned().await;
-        let encoding = blocking(&*host, move || {
-            let _permit = permit;
-            produce(&job, &to)
-        });
+        let turn = self.turns.take(job.kind, job.working_bytes).await;
+        let (mut produced, encoding) = make(job, turn);
+        let encoding = async {
+            let summary = encoding.await;
+            self.encoded.notify_one();
+            summary
+        };
         let sending = async move {
             let sent = self.objects(&mut produced).await;
             // With an error the channel closes, and the encoder ends at its next object or piece.
@@ -79,6 +79,13 @@ impl Uploader<'_> {
         let (summary, sent) = futures::join!(encoding, sending);
         let objects = sent?;
         Ok((objects, summary?))
+    }
+
+    /// Brings the objects of a window that is encoded already into the bucket.
+    pub async fn made(&self, made: Made) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+        let Made { mut produced, summary } = made;
+        self.encoded.notify_one();
+        Ok((self.objects(&mut produced).await?, summary))
     }
 
     async fn objects(

@@ -4,13 +4,14 @@
 //! Leaves to others: every rule: when a window closes (`plan`), the commit (`commit`), the lease
 //! (`lease`), the spread (`spread`).
 
+use crate::ahead::{Ahead, Next};
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
 use crate::host::{Loss, Place, ScanFrom, TimelinePage, blocking};
 use crate::layout::{KEY_BYTES_MAX, QueueKeys};
 use crate::lease::{Claim, Lease};
 use crate::names::NameLengths;
-use crate::plan::{CloseRule, Planner, weight};
+use crate::plan::{Planner, weight};
 use crate::retry::pause;
 use crate::settings::Queues;
 use crate::signal::Signal;
@@ -22,6 +23,7 @@ use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 /// Headers asked for at a time.
@@ -242,9 +244,24 @@ impl Worker {
             context.board.update(&self.queue, |line| line.redo = false);
         }
         progress.look_ahead(&context).await?;
+        let mut ahead: Option<Ahead> = None;
         loop {
-            let window = self.fill(&mut progress, &start).await?;
-            progress.commit(&context, lease, &window).await?;
+            let k = progress.k() + 1;
+            ahead = ahead.filter(|ahead| ahead.is_next(&context, &self.queue, k));
+            let window = match &ahead {
+                Some(ahead) => self.show_closed(ahead.window),
+                None => self.fill(&mut progress, &start).await?,
+            };
+            let next = Next {
+                context: &context,
+                queue: &self.queue,
+                k: k + 1,
+                before: &window,
+                encoded: &Notify::new(),
+                wanted: &|| self.wish.get() == Wish::Run,
+            };
+            let commit = progress.commit(&context, lease, &window, ahead.take(), next.encoded);
+            ((), ahead) = next.beside(commit).await?;
             if self.wish.get() != Wish::Run {
                 return Ok(());
             }
@@ -285,7 +302,7 @@ impl Worker {
             return self.fill_without_queue(progress, applied).await;
         };
         let (end_before, mut from) = position(progress, start, &queue);
-        let mut planner = Planner::new(self.rule(), queue.id, end_before);
+        let mut planner = Planner::new(context.rule(), queue.id, end_before);
         let mut names = NameLengths::default();
         loop {
             let page = self.page(queue.id, from).await?;
@@ -329,15 +346,6 @@ impl Worker {
         }
     }
 
-    fn rule(&self) -> CloseRule {
-        let settings = &self.context.settings;
-        CloseRule {
-            target_bytes: settings.target_bytes,
-            max_window_us: settings.max_window.as_micros() as u64,
-            align: settings.align,
-        }
-    }
-
     /// Loss that the next window has to list.
     fn loss(&self, progress: &Progress) -> Result<Option<Loss>, Stop> {
         let loss = self.context.host.loss(&self.queue, progress.k() + 1)?;
@@ -360,7 +368,7 @@ impl Worker {
             None => (None, Place::default()),
         };
         let queue = committed.map_or(loss.queue, |c| QueueId(c.queue_id));
-        let planner = Planner::new(self.rule(), queue, end_before);
+        let planner = Planner::new(self.context.rule(), queue, end_before);
         if let Some(window) = planner.close_empty(&loss, applied, at) {
             return self.closed(end_before, window);
         }
@@ -371,9 +379,13 @@ impl Worker {
 
     fn closed(&self, end_before: Option<Stamp>, window: Window) -> Result<Option<Window>, Stop> {
         windows_tile(end_before, &window).map_err(Stop::failed)?;
+        Ok(Some(self.show_closed(window)))
+    }
+
+    fn show_closed(&self, window: Window) -> Window {
         let oldest = (window.records > 0).then_some(window.first);
         self.context.board.update(&self.queue, |line| line.oldest = oldest);
-        Ok(Some(window))
+        window
     }
 
     fn show_filling(&self, planner: &Planner, page: &TimelinePage) {

@@ -60,6 +60,11 @@ pub const REACHABLE: Family =
 /// Redos.
 pub const REDOS: Family =
     Family::counter("queen_s3_redos_total", "Windows finished from an intent found at a claim");
+/// Windows ahead.
+pub const AHEAD: Family = Family::counter(
+    "queen_s3_windows_encoded_ahead_total",
+    "Windows encoded while the one before was on its way",
+);
 /// Preconditions.
 pub const PRECONDITIONS_LOST: Family =
     Family::counter("queen_s3_commit_precondition_lost_total", "KV batches lost to another owner");
@@ -85,6 +90,7 @@ pub const ALL: &[&Family] = &[
     &BUFFER,
     &REACHABLE,
     &REDOS,
+    &AHEAD,
     &PRECONDITIONS_LOST,
     &GIVEN_BACK,
     &WRAPPED,

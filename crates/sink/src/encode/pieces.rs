@@ -89,6 +89,12 @@ impl<P: Pieces> Cutter<P> {
 impl<P: Pieces> Write for Cutter<P> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let take = buf.len().min(PIECE_BYTES - self.piece.len());
+        let len = self.piece.len() + take;
+        if len > self.piece.capacity() {
+            // A finished piece takes its length, not what doubling made of it.
+            let room = (self.piece.capacity() * 2).clamp(len, PIECE_BYTES.max(len));
+            self.piece.reserve_exact(room - self.piece.len());
+        }
         self.piece.extend_from_slice(&buf[..take]);
         self.sha.update(&buf[..take]);
         self.bytes += take as u64;
@@ -122,7 +128,7 @@ mod tests {
     #[test]
     fn pieces_are_dropped_when_memory_ends() {
         let budget = Budget::new(PIECE_BYTES as u64 + 1000);
-        let mut kept = Kept::new(budget.none());
+        let mut kept = Kept::new(budget.sparing(0));
         kept.piece(Bytes::from(vec![0; PIECE_BYTES])).unwrap();
         assert!(kept.pieces.is_some());
         kept.piece(Bytes::from(vec![0; PIECE_BYTES])).unwrap();

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use queen_core::frame::Frame;
 use queen_core::kv::{KvLoss, KvOp, KvOpKind, KvOutcome, KvResult, KvRow};
 use queen_core::run::RunHeader;
-use queen_core::sink::{Committed, LossReason, LostRange, RowKind, row_key};
+use queen_core::sink::{Committed, Intent, LossReason, LostRange, RowKind, row_key};
 use queen_core::{MessageId, Offset, PartitionId, QueueId, Stamp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ struct World {
     lost: BTreeMap<(String, u64), (Stamp, Vec<LostRange>)>,
     /// Ranges that one window lists.
     ranges_max: usize,
+    /// Before the next intent of this window retention takes so many runs of the queue.
+    trim_before: Option<(u64, QueueId, usize)>,
 }
 
 /// The broker that all owners of a test share.
@@ -71,6 +73,7 @@ impl SimBroker {
             changes: 1,
             lost: BTreeMap::new(),
             ranges_max: 10_000,
+            trim_before: None,
         };
         Arc::new(SimBroker { world: Mutex::new(world), news: Notify::new(), begun: Instant::now() })
     }
@@ -199,6 +202,25 @@ impl SimBroker {
         self.news.notify_waiters();
     }
 
+    /// Retention removes the first `runs` runs right before the intent of window `k` is applied.
+    pub fn trim_before_intent(&self, k: u64, id: QueueId, runs: usize) {
+        self.world.lock().trim_before = Some((k, id, runs));
+    }
+
+    fn retention_was_first(&self, ops: &[KvOp<'_>]) {
+        let intents = ops.iter().filter_map(|op| match &op.kind {
+            KvOpKind::Put { value, .. } => Intent::from_json(value.as_bytes()).ok(),
+            _ => None,
+        });
+        let armed = self.world.lock().trim_before;
+        for intent in intents {
+            if let Some((_, id, runs)) = armed.filter(|(k, ..)| *k == intent.k) {
+                self.world.lock().trim_before = None;
+                self.trim(id, runs);
+            }
+        }
+    }
+
     /// A window lists at most so many ranges.
     pub fn list_at_most(&self, ranges: usize) {
         self.world.lock().ranges_max = ranges;
@@ -211,6 +233,7 @@ impl SimBroker {
     }
 
     fn apply(&self, ops: &[KvOp<'_>]) -> KvOutcome {
+        self.retention_was_first(ops);
         let mut world = self.world.lock();
         let world = &mut *world;
         let stamp = Stamp(self.stamp(world));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An object: bytes, SHA-256 in its metadata, how often it was written, all bytes it ever had.
 #[derive(Clone, Debug)]
@@ -23,6 +24,10 @@ pub struct SimStore {
     objects: Arc<Mutex<BTreeMap<String, SimObject>>>,
     late: Arc<Mutex<Vec<(String, Bytes, String)>>>,
     down: Arc<Mutex<Option<BucketError>>>,
+    /// Objects cannot be written, but read.
+    full: Arc<Mutex<bool>>,
+    /// Each PUT takes so long.
+    slow: Arc<Mutex<Duration>>,
 }
 
 impl SimStore {
@@ -46,6 +51,16 @@ impl SimStore {
             text: format!("the bucket is {}", kind.word()),
             retry_after: None,
         });
+    }
+
+    /// From now on every PUT fails, or none.
+    pub fn refuse_puts(&self, refuse: bool) {
+        *self.full.lock() = refuse;
+    }
+
+    /// From now on each PUT takes so long.
+    pub fn slow_down(&self, time: Duration) {
+        *self.slow.lock() = time;
     }
 
     /// What dead owners had sent arrives now.
@@ -85,6 +100,14 @@ impl Bucket for SimBucket {
         meta: ObjectMeta<'_>,
     ) -> Result<(), BucketError> {
         self.up()?;
+        if *self.store.full.lock() {
+            let text = "the bucket takes nothing".to_owned();
+            return Err(BucketError { kind: ErrorKind::Throttled, text, retry_after: None });
+        }
+        let slow = *self.store.slow.lock();
+        if slow > Duration::ZERO {
+            tokio::time::sleep(slow).await;
+        }
         let fault = self.faults.step().await;
         let bytes = Bytes::from(body.concat());
         if fault == Some(Fault::Late) {
