@@ -1,6 +1,6 @@
 //! Documents of the sink: its KV rows and its objects beside the data.
 //!
-//! Owns: the JSON of `start`, `lease`, `intent` and `committed` rows, of presence rows, of window
+//! Owns: the JSON of `start`, `lease`, `intent`, `committed` and `uploads` rows, of presence rows, of window
 //! manifests and of hour files. Every field is written; unknown fields are ignored when read.
 //! Leaves to others: when each is written (`queen-sink`), what a pin does (`queen-state`).
 //!
@@ -14,6 +14,7 @@ mod keys;
 mod lease;
 mod manifest;
 mod start;
+mod uploads;
 
 pub use committed::{Committed, OpenHour};
 pub use hour::HourFile;
@@ -22,6 +23,7 @@ pub use keys::{RowKind, escape, folder_value, node_key, node_prefix, on_key, row
 pub use lease::{Lease, Presence};
 pub use manifest::{LossReason, LostRange, Manifest, ObjectEntry, PartitionRange, PartitionsFile};
 pub use start::{SinkOn, Start};
+pub use uploads::{OpenUpload, Uploads};
 
 /// A document cannot be read: which, and why.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

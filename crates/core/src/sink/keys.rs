@@ -20,6 +20,8 @@ pub enum RowKind {
     Intent,
     /// The last window that is in the bucket.
     Committed,
+    /// Uploads in parts on their way.
+    Uploads,
 }
 
 impl RowKind {
@@ -30,6 +32,7 @@ impl RowKind {
             RowKind::Lease => "lease",
             RowKind::Intent => "intent",
             RowKind::Committed => "committed",
+            RowKind::Uploads => "uploads",
         }
     }
 }

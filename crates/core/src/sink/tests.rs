@@ -120,6 +120,7 @@ fn samples() -> Vec<String> {
             complete: true,
         }
         .to_json(),
+        Uploads { v: 1, uploads: vec![OpenUpload { key: "a/b".into(), id: "x".into() }] }.to_json(),
     ]
 }
 
