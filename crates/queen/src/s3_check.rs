@@ -172,7 +172,7 @@ async fn in_parts(
         Err(error) => Err(error),
     };
     if sent.is_err() {
-        parts.abort().await;
+        let _ = bucket.abort(key, &parts.id()).await;
     }
     sent
 }

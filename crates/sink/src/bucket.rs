@@ -51,9 +51,15 @@ pub trait Bucket: Send + Sync + 'static {
 
     /// Begins an upload in parts. Nothing is visible under the key until [`Parts::complete`].
     async fn begin(&self, key: &str, meta: ObjectMeta<'_>) -> Result<Box<dyn Parts>, BucketError>;
+
+    /// Gives up the upload `id` to `key` that an earlier owner began. One that is not there any
+    /// more is a success.
+    async fn abort(&self, key: &str, id: &str) -> Result<(), BucketError>;
 }
 
-/// An upload in parts. Dropping it leaves the parts to the bucket's lifecycle rule.
+/// An upload in parts. Dropping it leaves the parts where they are until [`Bucket::abort`].
+///
+/// A call fails with [`ErrorKind::UploadGone`] when the upload is not there any more; begin anew.
 #[async_trait]
 pub trait Parts: Send + Sync {
     /// Sends part `number` (from 0; every part but the last of one size, at least 5 MiB). May be
@@ -63,8 +69,8 @@ pub trait Parts: Send + Sync {
     /// Makes the object of the parts `0..count`.
     async fn complete(&self, count: usize) -> Result<(), BucketError>;
 
-    /// Gives the upload up; best effort.
-    async fn abort(&self);
+    /// What [`Bucket::abort`] calls it.
+    fn id(&self) -> String;
 }
 
 /// Why a call failed, as far as it decides what happens next.
@@ -92,12 +98,18 @@ pub enum ErrorKind {
     ClockSkew,
     /// Any other refusal.
     Refused,
+    /// The bucket wants another header that proves the body, or takes none of those tried.
+    Integrity,
+    /// The upload in parts is not there: aborted by a rule of the bucket, or completed already.
+    UploadGone,
+    /// A success was answered that does not say what was made. As `Unreachable`.
+    Unproven,
 }
 
 impl ErrorKind {
     /// Tried again for ever with back-off; otherwise the queue shows the error and tries each minute.
     pub fn transient(self) -> bool {
-        matches!(self, ErrorKind::Unreachable | ErrorKind::Throttled)
+        matches!(self, ErrorKind::Unreachable | ErrorKind::Throttled | ErrorKind::Unproven)
     }
 
     /// The word in `/status` and in labels.
@@ -114,6 +126,9 @@ impl ErrorKind {
             ErrorKind::WrongRegion => "wrong_region",
             ErrorKind::ClockSkew => "clock_skew",
             ErrorKind::Refused => "refused",
+            ErrorKind::Integrity => "integrity",
+            ErrorKind::UploadGone => "upload_gone",
+            ErrorKind::Unproven => "unproven",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The bucket, over S3 through the object_store library.
 //!
 //! Owns: the requests: each call is one, but for the second try after the bucket said that the
-//! credentials have ended.
+//! credentials have ended, and others after it wanted another proof of the body.
 //! Leaves to others: making the client (`client`), credentials (`credentials`), the words of a
 //! failure (`explain`), what is heard of HTTP (`http`), pauses between tries (`retry`).
 
@@ -16,8 +16,10 @@ use crate::bucket::{Bucket, BucketError, ErrorKind, Head, ObjectMeta, Parts};
 use crate::settings::{BucketSettings, UPLOAD_BYTES_PER_SECOND};
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::Clients;
+use client::{Clients, Pair, Proof};
 use explain::{Place, explain, is_missing_key};
+use http::UNSAID;
+use object_store::aws::AmazonS3;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -70,9 +72,30 @@ impl S3Bucket {
         self.0.clients.heard.lock().clock_ahead
     }
 
+    /// Makes a request until the bucket likes the proof of its body, each kind once.
+    async fn proving<T, F>(&self, request: impl Fn(Pair) -> F) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, BucketError>>,
+    {
+        let mut tries = 0;
+        loop {
+            let pair = self.0.clients.now();
+            let proof = pair.proof;
+            tries += 1;
+            match request(pair).await {
+                Err(err) if err.kind == ErrorKind::Integrity && tries < 3 => {
+                    if !self.0.clients.prove_otherwise(proof) {
+                        return Err(err);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
     fn failed(&self, what: &str, err: &object_store::Error, lasting_keys: bool) -> BucketError {
         let bucket = &*self.0;
-        let retry_after = bucket.clients.heard.lock().retry_after.take();
+        let retry_after = bucket.clients.heard.lock().pause();
         let place = Place {
             bucket: &bucket.name,
             endpoint: &bucket.endpoint,
@@ -192,16 +215,24 @@ impl Bucket for S3Bucket {
         body: Vec<Bytes>,
         meta: ObjectMeta<'_>,
     ) -> Result<(), BucketError> {
-        let options = PutOptions { attributes: attributes(meta), ..PutOptions::default() };
-        let body: PutPayload = body.into_iter().collect();
-        let (path, bytes) = (Self::path(key)?, body.content_length() as u64);
-        let put = || self.0.clients.writing.put_opts(&path, body.clone(), options.clone());
-        self.ask("put", bytes, put).await.map(drop)
+        let options = &PutOptions { attributes: attributes(meta), ..PutOptions::default() };
+        let body: &PutPayload = &body.into_iter().collect();
+        let (path, bytes) = (&Self::path(key)?, body.content_length() as u64);
+        let put = |pair: Pair| async move {
+            let put = || pair.writing.put_opts(path, body.clone(), options.clone());
+            self.ask("put", bytes, put).await
+        };
+        let put = self.proving(put).await?;
+        match put.e_tag.as_deref() {
+            Some(UNSAID) => self.look_for(key, bytes, meta).await,
+            _ => Ok(()),
+        }
     }
 
     async fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Bytes>, BucketError> {
         let path = Self::path(key)?;
-        let Some(found) = self.ask_for("get", || self.0.clients.plain.get(&path)).await? else {
+        let client = self.0.clients.now().plain;
+        let Some(found) = self.ask_for("get", || client.get(&path)).await? else {
             return Ok(None);
         };
         if found.meta.size > bytes_max {
@@ -219,7 +250,8 @@ impl Bucket for S3Bucket {
     async fn head(&self, key: &str) -> Result<Option<Head>, BucketError> {
         let path = Self::path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let head = || self.0.clients.plain.get_opts(&path, options.clone());
+        let client = self.0.clients.now().plain;
+        let head = || client.get_opts(&path, options.clone());
         let found = self.ask_for("head", head).await?;
         Ok(found.map(|found| {
             let sha256 = found.attributes.get(&Attribute::Metadata(SHA256.into()));
@@ -229,18 +261,60 @@ impl Bucket for S3Bucket {
     }
 
     async fn begin(&self, key: &str, meta: ObjectMeta<'_>) -> Result<Box<dyn Parts>, BucketError> {
-        let path = Self::path(key)?;
+        let path = &Self::path(key)?;
         let options =
-            PutMultipartOptions { attributes: attributes(meta), ..PutMultipartOptions::default() };
-        let begin = || self.0.clients.writing.create_multipart_opts(&path, options.clone());
-        let id = self.ask("multipart create", 0, begin).await?;
-        let bucket = self.clone();
-        Ok(Box::new(S3Parts { bucket, path, id, done: Mutex::default() }))
+            &PutMultipartOptions { attributes: attributes(meta), ..PutMultipartOptions::default() };
+        let begin = |pair: Pair| async move {
+            let begin = || pair.writing.create_multipart_opts(path, options.clone());
+            let id = self.ask("multipart create", 0, begin).await?;
+            Ok((pair, id))
+        };
+        let (pair, id) = self.proving(begin).await?;
+        let (bucket, path) = (self.clone(), path.clone());
+        let Pair { proof, plain: client, .. } = pair;
+        Ok(Box::new(S3Parts { bucket, proof, client, path, id, done: Mutex::default() }))
+    }
+
+    async fn abort(&self, key: &str, id: &str) -> Result<(), BucketError> {
+        let (path, id) = (Self::path(key)?, id.to_owned());
+        let client = self.0.clients.now().plain;
+        match self.ask("multipart abort", 0, || client.abort_multipart(&path, &id)).await {
+            Err(err) if err.kind == ErrorKind::UploadGone => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl S3Bucket {
+    /// A PUT was answered with success and without the ETag that proves it.
+    async fn look_for(
+        &self,
+        key: &str,
+        bytes: u64,
+        meta: ObjectMeta<'_>,
+    ) -> Result<(), BucketError> {
+        let found = match self.head(key).await {
+            // A key that may only write cannot look; the status must do.
+            Err(err) if err.kind == ErrorKind::Forbidden => return Ok(()),
+            found => found?,
+        };
+        let same = |head: &Head| head.bytes == bytes && head.sha256.as_deref() == Some(meta.sha256);
+        match found.filter(same) {
+            Some(_) => Ok(()),
+            None => Err(BucketError {
+                kind: ErrorKind::Unproven,
+                text: format!("put: {} said yes and has no such object", self.0.endpoint),
+                retry_after: None,
+            }),
+        }
     }
 }
 
 struct S3Parts {
     bucket: S3Bucket,
+    /// The upload's own kind of proof and client: S3 wants one kind for all parts.
+    proof: Proof,
+    client: AmazonS3,
     path: Path,
     id: MultipartId,
     done: Mutex<BTreeMap<usize, PartId>>,
@@ -250,27 +324,36 @@ struct S3Parts {
 impl Parts for S3Parts {
     async fn put(&self, number: usize, body: Bytes) -> Result<(), BucketError> {
         let bytes = body.len() as u64;
-        let clients = &self.bucket.0.clients;
-        let part = || clients.plain.put_part(&self.path, &self.id, number, body.clone().into());
-        let part = self.bucket.ask("multipart part", bytes, part).await?;
-        self.done.lock().insert(number, part);
-        Ok(())
+        let part = || self.client.put_part(&self.path, &self.id, number, body.clone().into());
+        match self.bucket.ask("multipart part", bytes, part).await {
+            Ok(part) => {
+                self.done.lock().insert(number, part);
+                Ok(())
+            }
+            // Some buckets find out at the first part.
+            Err(err)
+                if err.kind == ErrorKind::Integrity
+                    && self.bucket.0.clients.prove_otherwise(self.proof) =>
+            {
+                Err(BucketError { kind: ErrorKind::UploadGone, ..err })
+            }
+            Err(err) => Err(err),
+        }
     }
 
     async fn complete(&self, count: usize) -> Result<(), BucketError> {
-        let clients = &self.bucket.0.clients;
         let parts = || -> Vec<PartId> {
             let done = self.done.lock();
             let part = |n| done.get(&n).map(|part| part.content_id.clone());
             (0..count).filter_map(part).map(|content_id| PartId { content_id }).collect()
         };
-        let complete = || clients.plain.complete_multipart(&self.path, &self.id, parts());
+        let complete = || self.client.complete_multipart(&self.path, &self.id, parts());
         // Some servers join the parts before they answer: a part is as good as 1 MiB sent.
         self.bucket.ask("multipart complete", (count as u64) << 20, complete).await.map(drop)
     }
 
-    async fn abort(&self) {
-        let _ = self.bucket.0.clients.plain.abort_multipart(&self.path, &self.id).await;
+    fn id(&self) -> String {
+        self.id.clone()
     }
 }
 

@@ -32,6 +32,7 @@ use crate::layout::{Align, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
 use crate::making::Made;
 use crate::manifest::{Owner, RANGES_MAX, is_of, manifest};
+use crate::open_uploads::OpenUploads;
 use crate::produce::Summary;
 use crate::settings::CrashPoint;
 use crate::turns::Kind;
@@ -57,8 +58,11 @@ pub struct Progress {
     /// Last committed window and the version of its row; version 0 when there is no row.
     pub committed: (Option<Committed>, u64),
     intent: (Option<Intent>, u64),
+    uploads: OpenUploads,
     /// Hour file of the last window's hour was written by this owner.
     hour_written: bool,
+    /// An owner before may have written it.
+    hour_by_other: bool,
     /// The bucket was seen to hold nothing after the last committed window.
     looked_ahead: bool,
 }
@@ -103,14 +107,19 @@ impl Progress {
         let sink = &context.settings.sink;
         let committed = row_key(sink, queue, RowKind::Committed);
         let intent = row_key(sink, queue, RowKind::Intent);
-        let mut found = rows(&*context.host, &[&committed, &intent]).await.into_iter();
+        let uploads = row_key(sink, queue, RowKind::Uploads);
+        let mut found = rows(&*context.host, &[&committed, &intent, &uploads]).await.into_iter();
         let committed = row(found.next().flatten(), Committed::from_json)?;
         let intent = row(found.next().flatten(), Intent::from_json)?;
+        let uploads = OpenUploads::new(uploads, found.next().flatten());
+        uploads.give_up(&*context.bucket).await;
         Ok(Progress {
             queue: queue.to_owned(),
             committed,
             intent,
+            uploads,
             hour_written: false,
+            hour_by_other: true,
             looked_ahead: false,
         })
     }
@@ -164,14 +173,20 @@ impl Progress {
         }
     }
 
-    async fn put(&self, context: &Context, key: &str, body: &str) -> Result<(), Stop> {
+    /// Writes a document; `ask_first`: unless it is there.
+    async fn put(
+        &self,
+        context: &Context,
+        key: &str,
+        body: &str,
+        ask_first: bool,
+    ) -> Result<(), Stop> {
         let sha256 = sha256_hex(body.as_bytes());
         let meta = ObjectMeta { content_type: "application/json", sha256: &sha256 };
-        let body = Bytes::copy_from_slice(body.as_bytes());
+        let body = vec![Bytes::copy_from_slice(body.as_bytes())];
         let told = context.tells(&self.queue);
-        let call = || context.bucket.put(key, vec![body.clone()], meta);
-        let result = context.limiter.call("put", told, call).await;
-        result.map_err(|err| Stop::failed(err.text))
+        let put = context.sender(&told).put(key, body, meta, ask_first).await;
+        put.map_err(|err| Stop::failed(err.text))
     }
 
     /// Brings a closed window into the bucket; `ahead`: it, if its encoding has begun. `encoded` is told
@@ -250,19 +265,20 @@ impl Progress {
         how: How<'_>,
     ) -> Result<(), Stop> {
         context.state(&self.queue, "upload");
+        let redo = how.redo;
         let (objects, summary) = match self.is_void(context, &intent).await? {
             true => (Vec::new(), Summary::default()),
-            false => self.send(context, &intent, how).await?,
+            false => self.send(context, lease, &intent, how).await?,
         };
         let lost = self.lost(context, &intent).await?;
         context.crash(CrashPoint::AfterUpload);
         let keys = self.keys(context, &intent.prefix);
-        let ranges_object = self.put_ranges(context, &keys, intent.k, &summary).await?;
+        let ranges_object = self.put_ranges(context, &keys, intent.k, &summary, redo).await?;
         let document =
             manifest(self.owner(context), &intent, objects, summary, lost, ranges_object);
         let json = document.to_json();
         let key = keys.manifest(intent.k);
-        self.put(context, &key, &json).await?;
+        self.put(context, &key, &json, false).await?;
         context.crash(CrashPoint::BeforeCommit);
         self.point(context, lease, &intent, key, sha256_hex(json.as_bytes()), &document).await
     }
@@ -299,27 +315,26 @@ impl Progress {
     async fn send(
         &self,
         context: &Context,
+        lease: &Lease,
         intent: &Intent,
         how: How<'_>,
     ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
         let made = self.made(context, intent, how.ahead).await?;
         let job = job_of(context, &self.queue, intent, how.kind)?;
+        let told = context.tells(&self.queue);
         let uploader = Uploader {
-            bucket: &*context.bucket,
-            limiter: &context.limiter,
+            sender: context.sender(&told),
+            lease,
+            open: &self.uploads,
             turns: &context.turns,
-            encoded: how.encoded,
+            encoded: Some(how.encoded),
             content_type: job.spec.encoding.content_type(),
             multipart_threshold: context.settings.bucket.multipart_threshold,
             ask_first: how.redo,
-            told: &context.tells(&self.queue),
             kept: &|| self.is_kept(context, intent).unwrap_or(false),
             on_the_way: &|| context.crash(CrashPoint::MidUpload),
         };
-        Ok(match made {
-            Some(made) => uploader.made(made).await?,
-            None => uploader.window(job).await?,
-        })
+        Ok(uploader.window(made, job).await?)
     }
 
     /// What was encoded before the intent, if it is what would be encoded now: the intent says the
@@ -346,13 +361,14 @@ impl Progress {
         keys: &QueueKeys,
         k: u64,
         summary: &Summary,
+        redo: bool,
     ) -> Result<Option<(String, String)>, Stop> {
         if summary.ranges.len() <= RANGES_MAX {
             return Ok(None);
         }
         let json = PartitionsFile { v: 1, k, ranges: summary.ranges.clone() }.to_json();
         let key = keys.partitions(k);
-        self.put(context, &key, &json).await?;
+        self.put(context, &key, &json, redo).await?;
         Ok(Some((key, sha256_hex(json.as_bytes()))))
     }
 
@@ -394,7 +410,7 @@ impl Progress {
         let key = row_key(&context.settings.sink, &self.queue, RowKind::Committed);
         let version = lease.put(&key, &next.to_json(), self.committed.1).await?;
         self.committed = (Some(next), version);
-        self.hour_written = false;
+        (self.hour_written, self.hour_by_other) = (false, false);
         context.crash(CrashPoint::AfterCommit);
         context.committed(&self.queue, self.committed.0.as_ref(), manifest);
         Ok(())
@@ -431,7 +447,7 @@ impl Progress {
             complete: true,
         };
         let key = self.keys(context, &context.settings.prefix).hour(hour);
-        self.put(context, &key, &file.to_json()).await?;
+        self.put(context, &key, &file.to_json(), self.hour_by_other).await?;
         self.hour_written = true;
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::host::{Host, HostError};
 use crate::lease::Fenced;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::object::Sender;
 use crate::plan::CloseRule;
 use crate::read::ReadError;
 use crate::retry::Limiter;
@@ -103,6 +104,7 @@ impl From<UploadError> for Stop {
     fn from(err: UploadError) -> Stop {
         match err {
             UploadError::Committed => Stop::Fenced,
+            UploadError::Fenced(_) => Stop::Fenced,
             UploadError::Read(ReadError::Sealed { .. }) => Stop::Undecryptable(err.to_string()),
             // A pinned window is never gone; if it is, that is for a person to see.
             err => Stop::Failed(err.to_string()),
@@ -123,6 +125,11 @@ impl Context {
     /// Sets a queue's state.
     pub fn state(&self, queue: &str, state: &'static str) {
         self.board.update(queue, |line| line.state = state);
+    }
+
+    /// Sends objects of a queue.
+    pub fn sender<'a>(&'a self, told: &'a (dyn Fn(&BucketError) + Sync)) -> Sender<'a> {
+        Sender { bucket: &*self.bucket, limiter: &self.limiter, told }
     }
 
     /// What to call with an error that is tried again.

@@ -24,6 +24,8 @@ mod manifest;
 mod memory;
 mod metrics;
 mod names;
+mod object;
+mod open_uploads;
 mod plan;
 mod produce;
 mod read;

@@ -52,10 +52,7 @@ impl Limiter {
     {
         let mut attempt = 0;
         loop {
-            let until = *self.not_before.lock();
-            if let Some(until) = until {
-                tokio::time::sleep_until(until).await;
-            }
+            self.wait().await;
             let begun = Instant::now();
             let result = call().await;
             self.metrics.request(op, begun.elapsed(), result.as_ref().err().map(|e| e.kind));
@@ -72,6 +69,15 @@ impl Limiter {
                 *not_before = Some(not_before.map_or(until, |other| other.max(until)));
             }
             tokio::time::sleep(pause((self.random)(), attempt)).await;
+        }
+    }
+
+    /// Waits until the bucket takes requests again; those who waited come back one by one.
+    async fn wait(&self) {
+        loop {
+            let until = (*self.not_before.lock()).filter(|until| *until > Instant::now());
+            let Some(until) = until else { return };
+            tokio::time::sleep_until(until + pause((self.random)(), 4)).await;
         }
     }
 

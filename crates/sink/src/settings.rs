@@ -88,6 +88,20 @@ pub enum Sse {
     },
 }
 
+/// Header that proves a body beside the signature, whose hash of the body no proxy can forge either.
+/// Buckets with Object Lock want one; which one, providers do not agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// None until the bucket asks, then the first that it takes.
+    Auto,
+    /// None.
+    Off,
+    /// `x-amz-checksum-sha256`.
+    Sha256,
+    /// `Content-MD5`.
+    Md5,
+}
+
 /// Slowest line on which an upload is not given up.
 pub const UPLOAD_BYTES_PER_SECOND: u64 = 256 << 10;
 
@@ -108,6 +122,12 @@ pub struct BucketSettings {
     pub path_style: bool,
     /// Encryption headers of PUT and of the start of a multipart upload.
     pub sse: Option<Sse>,
+    /// Header that proves a body beside the signature.
+    pub checksum: Checksum,
+    /// Account that must own the bucket.
+    pub expected_owner: Option<String>,
+    /// Canned access list of the objects.
+    pub acl: Option<&'static str>,
     /// PEM file of further certificate authorities.
     pub ca_file: Option<String>,
     /// Longest object sent in one PUT, bytes.

@@ -1,14 +1,16 @@
 //! Sends what the encoder makes.
 //!
-//! Owns: the choice between one PUT and parts, what goes up side by side, and the HEAD that spares
-//! a redo the objects that are there already.
-//! Leaves to others: encoding (`produce`), pauses between tries (`retry`), the manifest (`commit`).
+//! Owns: the choice between one PUT and parts, what goes up side by side, the proof that the parts
+//! became an object, and beginning anew when the bucket ends an upload.
+//! Leaves to others: encoding (`produce`), single requests (`object`), the manifest (`commit`).
 
-use crate::bucket::{Bucket, BucketError, ObjectMeta, Parts};
+use crate::bucket::{BucketError, ErrorKind, ObjectMeta, Parts};
+use crate::lease::{Fenced, Lease};
 use crate::making::{Made, make};
+use crate::object::{Seen, Sender};
+use crate::open_uploads::OpenUploads;
 use crate::produce::{Job, Produced, Summary};
 use crate::read::ReadError;
-use crate::retry::Limiter;
 use crate::turns::Turns;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -19,6 +21,9 @@ use tokio::sync::{Notify, mpsc};
 const OBJECTS_AT_ONCE: usize = 4;
 /// Parts of one object sent side by side.
 const PARTS_AT_ONCE: usize = 2;
+
+/// A window whose uploads vanish is begun anew so often before the queue shows it as an error.
+const RESTARTS_MAX: usize = 3;
 
 /// A window could not be brought into the bucket.
 #[derive(Debug, thiserror::Error)]
@@ -32,26 +37,30 @@ pub enum UploadError {
     /// Another owner has committed the window: nothing keeps its records any more.
     #[error("another owner has committed the window")]
     Committed,
+    /// Another node owns the queue.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
 }
 
 /// Sends windows of one queue.
+#[derive(Clone, Copy)]
 pub struct Uploader<'a> {
     /// The bucket.
-    pub bucket: &'a dyn Bucket,
-    /// Pauses and `Retry-After`.
-    pub limiter: &'a Limiter,
+    pub sender: Sender<'a>,
+    /// The queue's lease.
+    pub lease: &'a Lease,
+    /// Uploads in parts on their way.
+    pub open: &'a OpenUploads,
     /// The encoding threads.
     pub turns: &'a Turns,
-    /// Told when the window is encoded.
-    pub encoded: &'a Notify,
+    /// Told when the window is encoded, once.
+    pub encoded: Option<&'a Notify>,
     /// `content-type` of data objects.
     pub content_type: &'static str,
     /// Longest object sent in one PUT.
     pub multipart_threshold: u64,
     /// Ask whether an object is there before it is sent.
     pub ask_first: bool,
-    /// Called with each error that is tried again.
-    pub told: &'a (dyn Fn(&BucketError) + Sync),
     /// Asked when an object is encoded, before anything of it is sent: whether the log still keeps
     /// all of the window, so that the object is whole. A fenced owner that wakes up late must not
     /// write what retention has left over the object of another.
@@ -62,12 +71,45 @@ pub struct Uploader<'a> {
 
 impl Uploader<'_> {
     /// Encodes the window and brings all its objects into the bucket; gives them in order of keys.
-    pub async fn window(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+    ///
+    /// An upload that the bucket ends itself costs no more than doing it again: the records are
+    /// pinned.
+    ///
+    /// `made`: the window, if it is encoded already.
+    pub async fn window(
+        &self,
+        mut made: Option<Made>,
+        job: Job,
+    ) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+        let mut tries = 0;
+        let mut uploader = *self;
+        loop {
+            let result = match made.take() {
+                Some(made) => uploader.made(made).await,
+                None => uploader.once(job.clone()).await,
+            };
+            if result.is_err() {
+                self.open.give_up(self.sender.bucket).await;
+            }
+            match result {
+                Err(UploadError::Bucket(gone))
+                    if gone.kind == ErrorKind::UploadGone && tries < RESTARTS_MAX =>
+                {
+                    (self.sender.told)(&gone);
+                    tries += 1;
+                    (uploader.ask_first, uploader.encoded) = (true, None);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn once(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
         let turn = self.turns.take(job.kind, job.working_bytes).await;
         let (mut produced, encoding) = make(job, turn);
         let encoding = async {
             let summary = encoding.await;
-            self.encoded.notify_one();
+            self.is_encoded();
             summary
         };
         let sending = async move {
@@ -82,10 +124,16 @@ impl Uploader<'_> {
     }
 
     /// Brings the objects of a window that is encoded already into the bucket.
-    pub async fn made(&self, made: Made) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+    async fn made(&self, made: Made) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
         let Made { mut produced, summary } = made;
-        self.encoded.notify_one();
+        self.is_encoded();
         Ok((self.objects(&mut produced).await?, summary))
+    }
+
+    fn is_encoded(&self) {
+        if let Some(encoded) = self.encoded {
+            encoded.notify_one();
+        }
     }
 
     async fn objects(
@@ -136,60 +184,50 @@ impl Uploader<'_> {
         Ok(entries)
     }
 
-    async fn call<T, F: Future<Output = Result<T, BucketError>>>(
-        &self,
-        op: &'static str,
-        call: impl FnMut() -> F,
-    ) -> Result<T, BucketError> {
-        self.limiter.call(op, |err| (self.told)(err), call).await
-    }
-
     async fn is_there(&self, entry: &ObjectEntry) -> Result<bool, BucketError> {
         if !self.ask_first {
             return Ok(false);
         }
-        match self.call("head", || self.bucket.head(&entry.key)).await {
-            Ok(head) => Ok(head.is_some_and(|head| {
-                head.bytes == entry.bytes && head.sha256.as_deref() == Some(&entry.sha256)
-            })),
-            // A key that may only write cannot look; it sends again.
-            Err(_) => Ok(false),
-        }
+        Ok(self.sender.see(&entry.key, entry.bytes, &entry.sha256).await? == Seen::Same)
     }
 
     fn meta<'m>(&self, entry: &'m ObjectEntry) -> ObjectMeta<'m> {
         ObjectMeta { content_type: self.content_type, sha256: &entry.sha256 }
     }
 
-    async fn whole(&self, entry: &ObjectEntry, pieces: Vec<Bytes>) -> Result<(), BucketError> {
-        if self.is_there(entry).await? {
-            return Ok(());
-        }
-        let meta = self.meta(entry);
+    async fn whole(&self, entry: &ObjectEntry, pieces: Vec<Bytes>) -> Result<(), UploadError> {
         if entry.bytes <= self.multipart_threshold {
-            let put = self.call("put", || self.bucket.put(&entry.key, pieces.clone(), meta));
+            let put = self.sender.put(&entry.key, pieces, self.meta(entry), self.ask_first);
             tokio::pin!(put);
             tokio::select! {
                 biased;
-                result = &mut put => return result,
+                result = &mut put => return Ok(result?),
                 () = tokio::task::yield_now() => (self.on_the_way)(),
             }
-            return put.await;
+            return Ok(put.await?);
         }
-        let parts = self.call("multipart_create", || self.bucket.begin(&entry.key, meta)).await?;
+        if self.is_there(entry).await? {
+            return Ok(());
+        }
+        let parts = self.begin(entry).await?;
         let numbered = pieces.into_iter().enumerate();
         let sends = numbered.map(|(number, piece)| self.part(&*parts, number, piece));
         let mut sends = futures::stream::iter(sends).buffer_unordered(PARTS_AT_ONCE);
         let mut count = 0;
         while let Some(sent) = sends.next().await {
-            if let Err(err) = sent {
-                parts.abort().await;
-                return Err(err);
-            }
+            sent?;
             count += 1;
             (self.on_the_way)();
         }
-        self.call("multipart_complete", || parts.complete(count)).await
+        self.complete(entry, &*parts, count).await
+    }
+
+    /// Begins an upload that is given up when this owner does not complete it.
+    async fn begin(&self, entry: &ObjectEntry) -> Result<Box<dyn Parts>, UploadError> {
+        let (bucket, meta) = (self.sender.bucket, self.meta(entry));
+        let parts = self.sender.call("multipart_create", || bucket.begin(&entry.key, meta)).await?;
+        self.open.begun(self.lease, &entry.key, &parts.id()).await?;
+        Ok(parts)
     }
 
     async fn part(
@@ -198,7 +236,36 @@ impl Uploader<'_> {
         number: usize,
         piece: Bytes,
     ) -> Result<(), BucketError> {
-        self.call("multipart_part", || parts.put(number, piece.clone())).await
+        self.sender.call("multipart_part", || parts.put(number, piece.clone())).await
+    }
+
+    /// Makes the object, and sees it: the answer to the end of an upload proves too little.
+    async fn complete(
+        &self,
+        entry: &ObjectEntry,
+        parts: &dyn Parts,
+        count: usize,
+    ) -> Result<(), UploadError> {
+        let end = || async {
+            let ended = parts.complete(count).await;
+            match &ended {
+                Ok(()) => {}
+                // The answer before this one may have been lost.
+                Err(err) if matches!(err.kind, ErrorKind::UploadGone | ErrorKind::Unproven) => {}
+                Err(_) => return ended,
+            }
+            match self.sender.see(&entry.key, entry.bytes, &entry.sha256).await? {
+                Seen::Same => Ok(()),
+                Seen::CannotTell => ended,
+                Seen::Other => ended.and_then(|()| {
+                    let text = format!("multipart complete: {} is not there after all", entry.key);
+                    Err(BucketError { kind: ErrorKind::Unproven, text, retry_after: None })
+                }),
+            }
+        };
+        self.sender.call("multipart_complete", end).await?;
+        self.open.ended(&parts.id());
+        Ok(())
     }
 
     async fn large(
@@ -206,14 +273,12 @@ impl Uploader<'_> {
         entry: &ObjectEntry,
         produced: &mut mpsc::Receiver<Produced>,
     ) -> Result<(), UploadError> {
-        let meta = self.meta(entry);
-        let parts = self.call("multipart_create", || self.bucket.begin(&entry.key, meta)).await?;
+        let parts = self.begin(entry).await?;
         let mut sends = FuturesUnordered::new();
         let (mut count, mut left) = (0, entry.bytes);
         while left > 0 {
             // A channel that ends here ends for a reason that the encoder gives.
             let Some(Produced::Piece(piece)) = produced.recv().await else {
-                parts.abort().await;
                 return Ok(());
             };
             left = left.saturating_sub(piece.len() as u64);
@@ -222,15 +287,26 @@ impl Uploader<'_> {
             while sends.len() >= PARTS_AT_ONCE || left == 0 {
                 match sends.next().await {
                     None => break,
-                    Some(Ok(())) => (self.on_the_way)(),
-                    Some(Err(err)) => {
-                        parts.abort().await;
-                        return Err(err.into());
-                    }
+                    Some(sent) => sent?,
                 }
+                (self.on_the_way)();
             }
         }
-        self.call("multipart_complete", || parts.complete(count)).await?;
-        Ok(())
+        self.complete(entry, &*parts, count).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::encode::pieces::PIECE_BYTES;
+    use queen_core::limits::ENTRY_BYTES_MAX;
+    use queen_core::setting::{Kind, sink::TARGET_MB};
+
+    #[test]
+    fn no_window_needs_more_parts_than_s3_takes() {
+        let Kind::Number { high, .. } = TARGET_MB.kind else { panic!("a number") };
+        // A line is at most eight times as long as what is counted of its record.
+        let longest = ((high << 20) + ENTRY_BYTES_MAX as u64) * 8;
+        assert!(longest <= PIECE_BYTES as u64 * 10_000);
     }
 }

@@ -87,6 +87,37 @@ pub const SSE_KMS_KEY_ID: Setting = Setting::new(
     "alias/lake",
     "the key of the encryption by the bucket",
 );
+/// `QUEEN_S3_CHECKSUM`.
+pub const CHECKSUM: Setting = Setting::word(
+    "QUEEN_S3_CHECKSUM",
+    &[&["auto"], &["sha256"], &["md5"], &["off", "none"]],
+    "auto",
+    "the header that proves a body beside the signature: x-amz-checksum-sha256, Content-MD5, none, \
+     or what the bucket turns out to want",
+);
+/// `QUEEN_S3_EXPECTED_BUCKET_OWNER`.
+pub const EXPECTED_BUCKET_OWNER: Setting = Setting::new(
+    "QUEEN_S3_EXPECTED_BUCKET_OWNER",
+    Kind::Text("an account id, 12 digits"),
+    Default::Words("whoever owns the bucket"),
+    "111122223333",
+    "the account that must own the bucket, or nothing is written",
+);
+/// `QUEEN_S3_ACL`.
+pub const ACL: Setting = Setting::word(
+    "QUEEN_S3_ACL",
+    &[
+        &["private"],
+        &["bucket-owner-full-control"],
+        &["bucket-owner-read"],
+        &["authenticated-read"],
+        &["aws-exec-read"],
+        &["public-read"],
+    ],
+    "bucket-owner-full-control",
+    "the canned access list of the objects, for buckets of another account",
+)
+.otherwise("the bucket's own default");
 /// `QUEEN_S3_ACCESS_KEY`.
 pub const ACCESS_KEY: Setting = Setting::new(
     "QUEEN_S3_ACCESS_KEY",
@@ -288,6 +319,9 @@ pub const ALL: &[&Setting] = &[
     &MAX_WINDOW_MS,
     &SSE,
     &SSE_KMS_KEY_ID,
+    &CHECKSUM,
+    &EXPECTED_BUCKET_OWNER,
+    &ACL,
     &CA_FILE,
     &MEMORY_MB,
     &THREADS,

@@ -313,4 +313,8 @@ impl Bucket for MutantBucket {
     async fn begin(&self, key: &str, meta: ObjectMeta<'_>) -> Result<Box<dyn Parts>, BucketError> {
         self.inner.begin(key, meta).await
     }
+
+    async fn abort(&self, key: &str, id: &str) -> Result<(), BucketError> {
+        self.inner.abort(key, id).await
+    }
 }

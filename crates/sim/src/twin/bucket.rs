@@ -90,6 +90,11 @@ impl SimStore {
         }
     }
 
+    /// Gives an upload up.
+    pub(super) fn abort(&self, upload: u64) {
+        self.0.lock().uploads.remove(&upload);
+    }
+
     /// Makes the object of its parts; whether all were there. May come twice.
     pub(super) fn complete(&self, upload: u64, count: usize, key: &str, sha256: &str) -> bool {
         let parts = self.0.lock().uploads.get(&upload).cloned().unwrap_or_default();

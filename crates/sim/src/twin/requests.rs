@@ -205,6 +205,11 @@ impl Bucket for OwnerBucket {
         let (key, sha256) = (key.to_owned(), meta.sha256.to_owned());
         Ok(Box::new(OwnerParts { bucket, upload, key, sha256 }))
     }
+
+    async fn abort(&self, key: &str, id: &str) -> Result<(), BucketError> {
+        let upload = id.parse().unwrap_or_default();
+        self.request("abort", key, move |store| store.abort(upload)).await
+    }
 }
 
 struct OwnerParts {
@@ -228,12 +233,14 @@ impl Parts for OwnerParts {
         match self.bucket.request("complete", &self.key, effect).await? {
             true => Ok(()),
             false => Err(BucketError {
-                kind: ErrorKind::Refused,
-                text: "a part of the upload is missing".to_owned(),
+                kind: ErrorKind::UploadGone,
+                text: "the upload or a part of it is missing".to_owned(),
                 retry_after: None,
             }),
         }
     }
 
-    async fn abort(&self) {}
+    fn id(&self) -> String {
+        self.upload.to_string()
+    }
 }

@@ -5,6 +5,7 @@
 //! (`credentials`).
 
 use super::credentials::CredentialsError;
+use super::http::UNPROVEN;
 use crate::bucket::ErrorKind;
 
 /// Where it failed.
@@ -45,6 +46,14 @@ fn s3_code(text: &str) -> Option<&str> {
 fn s3_message(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<Message>")?;
     rest.split_once("</Message>").map(|(message, _)| message)
+}
+
+/// Whether a refusal speaks of the headers that prove a body.
+fn about_proof(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    // Those of the request are not in the text; its address is, and may hold any word.
+    let said = text.split_once("non-2xx status code: ").map_or("", |(_, said)| said);
+    ["content-md5", "contentmd5", "checksum", "notimplemented"].iter().any(|w| said.contains(w))
 }
 
 /// HTTP status in the library's text.
@@ -106,7 +115,30 @@ pub(super) fn explain(err: &object_store::Error, place: &Place<'_>) -> (ErrorKin
             ),
         )),
         (_, Some(407)) => Some((ErrorKind::Refused, format!("{endpoint} was not reached{PROXY}"))),
-        (Some("InternalError" | "ServiceUnavailable" | "RequestTimeout"), _) => Some((
+        (Some("NoSuchUpload" | "InvalidPart"), _) => Some((
+            ErrorKind::UploadGone,
+            format!(
+                "{endpoint} has forgotten the upload or parts of it; it is begun anew (a rule that \
+                 ends uploads earlier than a day is too strict)"
+            ),
+        )),
+        (Some(UNPROVEN), _) => Some((
+            ErrorKind::Unproven,
+            format!("{endpoint} answered the end of an upload without saying what was made"),
+        )),
+        (Some("BadDigest" | "XAmzContentSHA256Mismatch" | "IncompleteBody"), _) => Some((
+            ErrorKind::Unreachable,
+            format!("{endpoint} got other bytes than were sent ({})", code.unwrap_or_default()),
+        )),
+        (_, Some(400 | 411 | 501)) if about_proof(&text) => Some((
+            ErrorKind::Integrity,
+            format!(
+                "{endpoint} wants another proof of the body: {}; set QUEEN_S3_CHECKSUM to auto, or to \
+                 sha256, md5 or off as its documentation says",
+                s3_message(&text).or(code).unwrap_or("without a word")
+            ),
+        )),
+        (Some("InternalError" | "ServiceUnavailable" | "RequestTimeout" | "OperationAborted"), _) => Some((
             ErrorKind::Unreachable,
             format!("{endpoint} cannot answer now ({})", code.unwrap_or_default()),
         )),
@@ -122,11 +154,14 @@ pub(super) fn explain(err: &object_store::Error, place: &Place<'_>) -> (ErrorKin
                 "bucket {bucket} was not found at {endpoint} (404); make it, or correct QUEEN_S3_BUCKET"
             ),
         ),
-        Some(status) if (400..500).contains(&status) && status != 408 => (
+        Some(status) if (400..500).contains(&status) && status != 408 || status == 501 => (
             ErrorKind::Refused,
             format!("{endpoint} refused: {status} {}", code.unwrap_or("without a code")),
         ),
         Some(status) => (ErrorKind::Unreachable, format!("{endpoint} answered {status}")),
+        None if text.contains("ETag Header missing") => {
+            (ErrorKind::Unreachable, format!("{endpoint} answered a part without its ETag"))
+        }
         None if text.contains("Server returned error response") => {
             (ErrorKind::Unreachable, format!("{endpoint} answered 200 with an error inside"))
         }

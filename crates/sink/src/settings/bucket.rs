@@ -5,7 +5,7 @@
 
 use super::machine::machine;
 use super::parse::Reader;
-use super::{BucketSettings, Secret, Sse, StaticKeys};
+use super::{BucketSettings, Checksum, Secret, Sse, StaticKeys};
 use queen_core::setting::sink as table;
 use std::time::Duration;
 
@@ -56,6 +56,9 @@ pub(super) fn bucket(r: &mut Reader, request_timeout: Duration) -> BucketSetting
         machine,
         path_style,
         sse,
+        checksum: checksum(r),
+        expected_owner: expected_owner(r),
+        acl: Some(r.word(&table::ACL)).filter(|acl| !acl.is_empty()),
         ca_file: ca_file(r),
         multipart_threshold: r.number(&table::MULTIPART_THRESHOLD_MB) << 20,
         request_timeout,
@@ -123,6 +126,23 @@ fn sse(r: &mut Reader) -> Option<Sse> {
         "aws:kms" => Some(Sse::Kms { key_id }),
         _ => None,
     }
+}
+
+fn checksum(r: &mut Reader) -> Checksum {
+    match r.word(&table::CHECKSUM) {
+        "off" => Checksum::Off,
+        "sha256" => Checksum::Sha256,
+        "md5" => Checksum::Md5,
+        _ => Checksum::Auto,
+    }
+}
+
+fn expected_owner(r: &mut Reader) -> Option<String> {
+    let account = r.get(&table::EXPECTED_BUCKET_OWNER)?.to_owned();
+    if account.len() != 12 || !account.bytes().all(|b| b.is_ascii_digit()) {
+        r.error(&table::EXPECTED_BUCKET_OWNER, "must be 12 digits, for example 111122223333");
+    }
+    Some(account)
 }
 
 fn ca_file(r: &mut Reader) -> Option<String> {

@@ -151,6 +151,10 @@ impl Bucket for SimBucket {
             parts: Mutex::default(),
         }))
     }
+
+    async fn abort(&self, _key: &str, _id: &str) -> Result<(), BucketError> {
+        Ok(())
+    }
 }
 
 struct SimParts {
@@ -176,5 +180,7 @@ impl Parts for SimParts {
         Ok(())
     }
 
-    async fn abort(&self) {}
+    fn id(&self) -> String {
+        format!("upload of {}", self.key)
+    }
 }
