@@ -11,12 +11,21 @@
 //! <prefix>/_queen/tenant=<T>/queue=<Q>/windows/<k>.partitions.json
 //! <prefix>/_queen/tenant=<T>/queue=<Q>/hours/YYYY-MM-DDTHH.json
 //! ```
+//!
+//! `<Q>` and `<P>` are names percent-encoded; one that would be too long is cut and ends in `~` and its
+//! hash. No encoded name holds a `~`, so none is taken for another; the whole name is in the manifest.
 
+use crate::encode::pieces::sha256_hex;
 use queen_core::sink::{escape, folder_value};
 use queen_core::{Stamp, TenantId};
 
-/// Longest key of S3, bytes.
-pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest form of a queue's name in its folder, bytes: S3 takes keys of 1,024 bytes, and servers that
+/// keep files take names of 255, `queue=` included.
+const QUEUE_BYTES_MAX: usize = 240;
+/// Longest form of a partition's name in the name of a file, beside at most 90 bytes more.
+const PARTITION_BYTES_MAX: usize = 160;
+/// Hex digits of the SHA-256 of a name that had to be shortened.
+const HASH_DIGITS: usize = 32;
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
@@ -110,7 +119,8 @@ pub struct QueueKeys {
 impl QueueKeys {
     /// For the queue of this (unescaped) name.
     pub fn new(prefix: &str, tenant: TenantId, queue: &str) -> QueueKeys {
-        let scope = format!("tenant={}/queue={}", escape(&tenant.to_string()), folder_value(queue));
+        let queue = in_key(folder_value(queue), queue, QUEUE_BYTES_MAX);
+        let scope = format!("tenant={}/queue={queue}", escape(&tenant.to_string()));
         QueueKeys { prefix: prefix.to_owned(), scope }
     }
 
@@ -123,13 +133,6 @@ impl QueueKeys {
         }
         key.push_str(&format!("/w-{k:010}-{:016}-{:016}", t_start.0, t_end.0));
         key
-    }
-
-    /// Length in bytes of the longest key of the queue in the layout `merged`; the layout
-    /// `per-partition` adds the partition's part.
-    pub fn bytes_max(&self, align: Align, extension: &str) -> usize {
-        let window = self.window(align, 0, Stamp(0), Stamp(0)).len() + 1 + extension.len();
-        window.max(self.partitions(0).len()).max(self.hour(Stamp(0)).len())
     }
 
     /// Key of a window's manifest.
@@ -156,7 +159,25 @@ pub fn hour_name(hour: Stamp) -> String {
 
 /// What follows a window's key in the layout `per-partition`, extension not included.
 pub fn partition_suffix(partition: &str, first: u64, last: u64) -> String {
-    format!("-p-{}-{first:012}-{last:012}", escape(partition))
+    format!(
+        "-p-{}-{first:012}-{last:012}",
+        in_key(escape(partition), partition, PARTITION_BYTES_MAX)
+    )
+}
+
+/// The escaped `text` of a name as it stands in keys, at most `bytes_max` long.
+fn in_key(mut text: String, name: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    text.truncate(bytes_max - HASH_DIGITS - 1);
+    // Half an escape is none.
+    if let Some(at) =
+        text.len().checked_sub(2).and_then(|from| text[from..].find('%').map(|n| from + n))
+    {
+        text.truncate(at);
+    }
+    format!("{text}~{}", &sha256_hex(name.as_bytes())[..HASH_DIGITS])
 }
 
 #[cfg(test)]
@@ -180,6 +201,31 @@ mod tests {
         assert!(keys.window(Align::None, 1, start, end).contains("/hour=10/w-"));
         assert!(keys.hour(start).ends_with("/hours/2026-10-24T10.json"));
         assert_eq!(partition_suffix("a/b", 0, 12), "-p-a%2Fb-000000000000-000000000012");
+    }
+
+    #[test]
+    fn long_names_are_cut_where_an_escape_ends_and_stay_apart() {
+        let keys = |queue: &str| {
+            let keys = QueueKeys::new(&"p".repeat(256), TenantId::DEFAULT, queue);
+            let suffix = partition_suffix(queue, 999_999_999_999, 999_999_999_999);
+            let (k, stamp) = (9_999_999_999, Stamp(9_999_999_999_999_999));
+            keys.window(Align::Hour, k, stamp, stamp) + &suffix
+        };
+        let mut seen = std::collections::BTreeSet::new();
+        for length in 1..=411 {
+            for name in ["x".repeat(length), "\u{65e5}".repeat(length / 3), "~".repeat(length)] {
+                let key = keys(&name) + ".jsonl.zst";
+                assert!(key.len() <= 1024, "{} bytes", key.len());
+                assert!(key.split('/').all(|part| part.len() <= 255 || part.starts_with("ppp")));
+                let folder = key.split('/').find_map(|part| part.strip_prefix("queue=")).unwrap();
+                let (shown, hash) = folder.split_once('~').unwrap_or((folder, ""));
+                assert!(queen_core::sink::unescape(shown).is_some(), "{folder}");
+                assert_eq!(hash.is_empty(), escape(&name).len() <= QUEUE_BYTES_MAX);
+                seen.insert((name, key));
+            }
+        }
+        let keys: std::collections::BTreeSet<_> = seen.iter().map(|(_, key)| key).collect();
+        assert_eq!(keys.len(), seen.len());
     }
 
     #[test]

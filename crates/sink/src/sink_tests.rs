@@ -606,38 +606,31 @@ async fn metrics_name_every_family() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_too_long_for_s3_fails_in_words_and_other_queues_go_on() {
+async fn long_names_are_copied_under_short_ones() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
-    let long = "\u{e9}".repeat(205);
-    // Longer than a client's KV key may be, and still a key of S3.
-    let fits = "\u{e9}".repeat(140);
-    for name in [&long, &fits] {
+    // The longest name there can be, one that is like it but for the end, and a short one.
+    let names = [
+        format!("{}aa", "\u{e9}".repeat(204)),
+        format!("{}ab", "\u{e9}".repeat(204)),
+        "orders".into(),
+    ];
+    for name in &names {
         let id = broker.create(name);
-        broker.push(id, &[("p", "1")]);
+        broker.push(id, &[(name, "1")]);
     }
-    let orders = broker.create("orders");
-    broker.push(orders, &[("p", "1")]);
-    let all = settings(&[("QUEUES", "*")]);
-    let owner = Owner::start(&broker, &store, all, Arc::default());
-    let row = |name: &str| {
-        let lines = owner.shared.status(false)["sinks"][0]["queues"].as_array().cloned();
-        lines.unwrap_or_default().into_iter().find(|line| line["name"] == name).unwrap_or_default()
-    };
-    all_there(&broker, 1).await;
-    until("the long name that fits", || row(&fits)["records"] == 1).await;
-    // Tried again each minute, and never anything else.
-    for _ in 0..3 {
-        until("failed", || row(&long)["state"] == "failed").await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+    let all = settings(&[("QUEUES", "*"), ("LAYOUT", "per-partition")]);
+    let _owner = Owner::start(&broker, &store, all, Arc::default());
+    until("every window and its manifest", || store.keys().len() == 6).await;
+    let mut found = BTreeSet::new();
+    for (key, object) in store.objects() {
+        assert!(key.len() <= 1024 && key.split('/').all(|part| part.len() <= 255), "{key}");
+        if key.contains("/windows/") {
+            let manifest = Manifest::from_json(&object.bytes).unwrap();
+            assert_eq!(manifest.objects[0].partition.as_ref(), Some(&manifest.queue));
+            found.insert(manifest.queue);
+        }
     }
-    let said = row(&long)["lastError"]["message"].as_str().unwrap_or_default().to_owned();
-    for part in ["too long for S3", "410 bytes", "S3 takes 1024", "QUEEN_S3_PREFIX"] {
-        assert!(said.contains(part), "{part} is not in: {said}");
-    }
-    assert!(store.keys().iter().all(|key| key.len() <= 1024));
-    assert_eq!(store.keys().len(), 4);
-    broker.push(orders, &[("p", "2")]);
-    all_there(&broker, 2).await;
+    assert_eq!(found, names.into(), "the whole names are in the manifests");
 }
 
 #[path = "loss_tests.rs"]

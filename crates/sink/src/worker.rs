@@ -8,7 +8,6 @@ use crate::ahead::{Ahead, Next};
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
 use crate::host::{Loss, Place, ScanFrom, TimelinePage, blocking};
-use crate::layout::{KEY_BYTES_MAX, QueueKeys};
 use crate::lease::{Claim, Lease};
 use crate::names::NameLengths;
 use crate::plan::{Planner, weight};
@@ -231,7 +230,6 @@ impl Worker {
     async fn windows(&mut self, lease: &Lease) -> Result<(), Stop> {
         let context = self.context.clone();
         context.state(&self.queue, "restoring");
-        keys_fit(&context, &self.queue)?;
         let mut progress = Progress::load(&context, &self.queue).await?;
         context.pointer(&self.queue, progress.committed.0.as_ref());
         let start = start_row(&context, &self.queue, self.since).await?;
@@ -472,20 +470,4 @@ impl Worker {
     fn live(&self) -> Option<QueueId> {
         self.context.host.queue(&self.queue).map(|queue| queue.id)
     }
-}
-
-/// Nothing of a queue is written when its name makes keys that S3 does not take.
-fn keys_fit(context: &Context, queue: &str) -> Result<(), Stop> {
-    let settings = &context.settings;
-    let keys = QueueKeys::new(&settings.prefix, context.tenant, queue);
-    let bytes = keys.bytes_max(settings.align, settings.encoding.extension());
-    if bytes <= KEY_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Stop::failed(format!(
-        "the queue's name is too long for S3: it has {} bytes, which make object keys of {bytes}, and \
-         S3 takes {KEY_BYTES_MAX}; nothing is copied. Give the queue a shorter name (bytes other than \
-         A-Z a-z 0-9 . _ - count three times), or the sink a shorter QUEEN_S3_PREFIX",
-        queue.len()
-    )))
 }

@@ -158,18 +158,32 @@ fn manifests<'a>(
                     }
                 };
                 let says = (&manifest.tenant, &manifest.queue, manifest.k);
-                if says != (&tenant, &queue, k) {
+                let in_key = name::queue_in_key(&manifest.queue);
+                if (&manifest.tenant, &in_key, manifest.k) != (&tenant, &queue, k) {
                     let what = format!("the document speaks of {says:?}");
                     faults.push(Fault::new(Kind::ManifestName, key, what));
                 }
+                let of = (tenant, manifest.queue.clone());
                 let row = (key.clone(), sha256(bytes), manifest);
-                queues.entry((tenant, queue)).or_default().insert(k, row);
+                queues.entry(of).or_default().insert(k, row);
             }
             Ok(Name::Sidecar(..)) => {}
             Err(what) => faults.push(Fault::new(Kind::ObjectStranger, key, what)),
         }
     }
+    let whole = whole_names(&queues);
+    for (_, name) in &mut data {
+        if let Some(queue) = whole.get(&name.queue) {
+            name.queue.clone_from(queue);
+        }
+    }
     (queues, data)
+}
+
+/// Names of queues as keys show them, and whole.
+fn whole_names(queues: &BTreeMap<(String, String), Windows>) -> BTreeMap<String, String> {
+    let names = queues.keys().map(|(_, queue)| (name::queue_in_key(queue), queue.clone()));
+    names.filter(|(in_key, whole)| in_key != whole).collect()
 }
 
 /// Holds hour files against the windows, and knows every sidecar's manifest.
@@ -180,10 +194,12 @@ fn sidecars(
     faults: &mut Vec<Fault>,
 ) {
     let none = Windows::new();
+    let whole = whole_names(queues);
     for (key, bytes) in &files.0 {
         let Ok(Name::Sidecar(tenant, queue, rest)) = layout.parse(key) else {
             continue;
         };
+        let queue = whole.get(&queue).cloned().unwrap_or(queue);
         let windows = queues.get(&(tenant.clone(), queue.clone())).unwrap_or(&none);
         let listed =
             windows.values().any(|(_, _, m)| m.ranges_object.as_deref() == Some(key.as_str()));

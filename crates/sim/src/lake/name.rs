@@ -123,9 +123,48 @@ fn queue_of(folder: &str) -> Result<String, String> {
     }
 }
 
+/// What [`parse`] makes of the folder of a queue: the name itself, unless the folder is shortened.
+pub fn queue_in_key(name: &str) -> String {
+    in_key(name, 240)
+}
+
+/// What [`parse`] makes of a partition's name in that of a file.
+pub fn partition_in_key(name: &str) -> String {
+    in_key(name, 160)
+}
+
+/// A name whose escaped form is longer than `most` bytes stands in keys as the beginning of that
+/// form, without half an escape at its end, `~`, and 32 hex digits of its SHA-256: `most` bytes at
+/// most.
+fn in_key(name: &str, most: usize) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let mut escaped = String::new();
+    let mut ends = vec![0];
+    for byte in name.bytes() {
+        match plain(byte) {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+        ends.push(escaped.len());
+    }
+    if escaped.len() <= most {
+        return name.to_owned();
+    }
+    let end = ends.into_iter().take_while(|end| *end <= most - 33).last().unwrap_or_default();
+    format!("{}~{}", &escaped[..end], &super::sha256(name.as_bytes())[..32])
+}
+
 /// Undoes the escaping of names: `A-Z a-z 0-9 . _ -` stand for themselves, every other byte is
-/// `%XX` in upper case. Anything else is no escaped name.
+/// `%XX` in upper case. Anything else is no escaped name. A shortened name comes back as it is.
 fn unescape(text: &str) -> Result<String, String> {
+    if let Some((begin, hash)) = text.split_once('~') {
+        let hex = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        let clean = begin.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-%".contains(&b));
+        return match hex && clean {
+            true => Ok(text.to_owned()),
+            false => Err(format!("has {text:?}, which is no shortened name")),
+        };
+    }
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

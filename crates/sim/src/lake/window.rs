@@ -7,7 +7,7 @@ use super::fault::{Fault, Kind};
 use super::files::Files;
 use super::line::Line;
 use super::manifest::{Manifest, ObjectEntry, PartitionEntry, RangesFile};
-use super::name::{DataName, Name};
+use super::name::{self, DataName, Name};
 use super::object;
 use super::{Align, Layout};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ fn named(
     let start = queen_core::Stamp(manifest.t_start).to_iso();
     let hour_fits = name.hour.as_deref().is_none_or(|hour| hour == &start[11..13]);
     let fits = name.tenant == manifest.tenant
-        && name.queue == manifest.queue
+        && name.queue == name::queue_in_key(&manifest.queue)
         && (name.k, name.t_start, name.t_end) == (manifest.k, manifest.t_start, manifest.t_end)
         && name.extension == extension
         && name.day == start[..10]
@@ -132,7 +132,8 @@ fn stamps(
             faults.push(Fault::new(Kind::StampOutsideFolder, place(), what));
         }
         if name.partition.as_ref().is_some_and(|(p, first, last)| {
-            *p != line.partition || !(*first..=*last).contains(&line.offset)
+            *p != name::partition_in_key(&line.partition)
+                || !(*first..=*last).contains(&line.offset)
         }) {
             let what = "the record does not belong under this key";
             faults.push(Fault::new(Kind::ObjectName, place(), what));
