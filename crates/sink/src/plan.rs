@@ -16,6 +16,14 @@ use queen_core::{QueueId, Stamp};
 /// Added to the lengths of partition, transaction id and payload for the weight of a record.
 const RECORD_WEIGHT: u64 = 64;
 
+/// A longer record has a window to itself: readers that give up at it read all others.
+const HUGE_RECORD_BYTES: u32 = 8 << 20;
+
+/// Whether the run is one huge record. Of several records the lengths are not known here.
+fn is_huge(run: &TimelineRun) -> bool {
+    run.header.count == 1 && run.header.text_bytes > HUGE_RECORD_BYTES
+}
+
 /// When a window closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseRule {
@@ -51,6 +59,8 @@ struct Open {
     /// `settled` and what was read of the push stamped `stamp`.
     current: Totals,
     stamp: Stamp,
+    /// `current` holds a huge record.
+    huge: bool,
 }
 
 /// The window being filled.
@@ -89,9 +99,11 @@ impl Planner {
             return self.closed(None);
         }
         let own = open.settled.records == 0;
-        if !own && open.current.weight.saturating_add(weight) > self.rule.target_bytes {
+        let full = open.current.weight.saturating_add(weight) > self.rule.target_bytes;
+        if !own && (full || open.huge || is_huge(run)) {
             return self.closed(Some(stamp));
         }
+        open.huge |= is_huge(run);
         open.current.to = end;
         open.current.records += records;
         open.current.weight = open.current.weight.saturating_add(weight);
@@ -109,6 +121,7 @@ impl Planner {
             by_boundary: boundary <= age,
             settled: Totals::default(),
             current,
+            huge: is_huge(run),
             stamp: first,
         }
     }

@@ -63,6 +63,20 @@ fn a_window_ends_at_the_first_record_that_no_longer_fits() {
 }
 
 #[test]
+fn a_huge_record_has_a_window_to_itself() {
+    let mut runs = log(&[(10, 1), (20, 1), (30, 1), (40, 1), (40, 1), (50, 1)]);
+    runs[1].0.header.text_bytes = HUGE_RECORD_BYTES + 1;
+    // In a push of two partitions, which is never divided.
+    runs[4].0.header.text_bytes = HUGE_RECORD_BYTES + 1;
+    let w = windows(&runs, rule(1 << 30, 1000, Align::None), Stamp(5000));
+    let found: Vec<_> = w.iter().map(|w| (w.t_start.0, w.t_end.0, w.records)).collect();
+    assert_eq!(found, [(10, 20, 1), (20, 30, 1), (30, 40, 1), (40, 50, 2), (50, 1050, 1)]);
+    // As much in several records is no such thing.
+    runs[1].0.header.count = 2;
+    assert_eq!(windows(&runs, rule(1 << 30, 1000, Align::None), Stamp(5000)).len(), 3);
+}
+
+#[test]
 fn a_push_is_never_divided() {
     // The push at 20 fits in part only: all of it goes to the next window.
     let runs = log(&[(10, 60), (20, 30), (20, 30), (30, 10)]);
