@@ -231,10 +231,12 @@ impl Host for SinkHost {
         from: ScanFrom,
         runs_max: usize,
     ) -> Result<TimelinePage, HostError> {
+        // Read first: a queue that is there after it has no stamp of its deletion below it, so that
+        // no window reaches into the queue that is made anew.
+        let applied = self.applied();
         if !self.is_readable(queue)? {
             return Err(HostError::Gone(format!("queue {queue} is deleted")));
         }
-        let applied = self.applied();
         timeline::scan(&self.broker, queue, from, runs_max, applied)
     }
 

@@ -159,3 +159,43 @@ async fn rows_of_queues_with_the_longest_names_are_kept() {
     assert!(matches!(&results[..], [KvResult::Row(Some(row))] if &row.value[..] == b"{}"));
     broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_queue_is_never_said_to_be_read_through_its_deletion() {
+    use queen_core::kv::KvOpKind;
+    use queen_core::sink::{RowKind, row_key};
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, host) = broker(dir.path()).await;
+    let host = Arc::new(host);
+    for _ in 0..20 {
+        push(&broker, "q", "p", &["1"]).await;
+        let queue = host.queue("q").unwrap().id;
+        // What another sink has pinned stays, with the stamp of the deletion.
+        let intent = format!(r#"{{"queueId":{},"k":1,"tStart":0,"tEnd":9}}"#, queue.0);
+        let key = row_key("other", "q", RowKind::Intent);
+        let kind = KvOpKind::Put { key: &key, value: &intent, ttl_seconds: None, expect: None };
+        let op = KvOp { ns: queen_core::limits::SINK_NAMESPACE, kind, required: true };
+        assert!(matches!(host.kv(&[op]).await, Ok(KvOutcome::Done(_))));
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let host = Arc::clone(&host);
+                std::thread::spawn(move || {
+                    let mut through = Stamp::ZERO;
+                    while let Ok(page) = host.timeline(queue, ScanFrom::Stamp(Stamp::ZERO), 10) {
+                        through = through.max(page.through);
+                    }
+                    through
+                })
+            })
+            .collect();
+        let gone = queen_core::command::QueueRef { tenant: TenantId::DEFAULT, queue: "q" };
+        broker.submit(Class::Settle, &Command::DeleteQueue(gone)).await.unwrap();
+        let kept = host.look(|view| row::<QueueRow>(view, &key::queue(queue))).unwrap();
+        let deleted = kept.and_then(|kept| kept.deleted).unwrap();
+        for reader in readers {
+            let through = reader.join().unwrap();
+            assert!(through < deleted, "read through {through:?}, deleted at {deleted:?}");
+        }
+    }
+    broker.shutdown().await;
+}
