@@ -74,8 +74,8 @@ pub fn properties(
             pair("queen.queue", spec.queue.to_string()),
             pair("queen.tenant", spec.tenant.to_string()),
         ]))
-        // By partition, then time, then offset: an older incarnation of a partition has the smaller
-        // stamps. By offset right after partition it would not be true where two of them meet.
+        // By partition, then time, then offset: within a partition the last two rise together, and
+        // a reader that cuts by time is told that it may.
         .set_sorting_columns(Some(vec![ascending(0), ascending(3), ascending(1)]))
         .set_compression(compression)
         .set_write_batch_size(STEP_ROWS)
