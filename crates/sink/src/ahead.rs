@@ -150,10 +150,11 @@ impl Next<'_> {
 
     async fn begin(&self, window: &Window) -> Encoding {
         let intent = intent_of(self.context, self.queue, window, self.k, String::new());
-        let Ok(job) = job_of(self.context, self.queue, &intent, Kind::Ahead) else {
+        let Ok(job) = job_of(self.context, self.queue, &intent, window.shape, Kind::Ahead) else {
             return Encoding::NotBegun;
         };
-        let turn = self.context.turns.take(Kind::Ahead, job.working_bytes).await;
+        let turn =
+            self.context.turns.take(Kind::Ahead, job.working_bytes + job.manifest_bytes).await;
         Encoding::Running(intent, Box::pin(make_whole(job, turn)))
     }
 }
@@ -171,11 +172,12 @@ async fn next_closed(context: &Context, before: &Window) -> Result<Option<Window
         let lengths = names.of(context, queue, &page).await?;
         for (run, name_bytes) in page.runs.iter().zip(lengths) {
             if let Some(window) = planner.add(run, weight(run, name_bytes)) {
-                return Ok(Some(window));
+                return Ok(Some(names.shaped(window)));
             }
         }
         if page.end {
-            return Ok(planner.close_through(page.through));
+            let closed = planner.close_through(page.through);
+            return Ok(closed.map(|window| names.shaped(window)));
         }
         from = ScanFrom::Place(page.next);
     }

@@ -27,7 +27,7 @@ use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::pieces::sha256_hex;
 use crate::host::{HostError, Place, ScanFrom, blocking};
-use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found};
+use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found, source_of};
 use crate::layout::{Align, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
 use crate::making::Made;
@@ -36,8 +36,8 @@ use crate::open_uploads::OpenUploads;
 use crate::produce::Summary;
 use crate::settings::CrashPoint;
 use crate::turns::Kind;
-use crate::upload::Uploader;
-use crate::window::{Window, window_is_final};
+use crate::upload::{UploadError, Uploader};
+use crate::window::{Shape, Window, window_is_final};
 use bytes::Bytes;
 use queen_core::sink::{
     Committed, HourFile, Intent, LostRange, Manifest, ObjectEntry, OpenHour, PartitionsFile,
@@ -48,8 +48,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
 
-/// Memory that a window needs to make progress: index, run buffers, compressor, pieces on the way.
-pub const WINDOW_BYTES: u64 = 48 << 20;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// The rows of one queue, as this owner knows them.
@@ -95,6 +93,8 @@ struct How<'a> {
     redo: bool,
     /// How it waits for a thread.
     kind: Kind,
+    /// What it needs; `None`: to be found out.
+    shape: Option<Shape>,
     /// It was begun before its intent was written.
     ahead: Option<Ahead>,
     /// Told when it is encoded.
@@ -205,7 +205,8 @@ impl Progress {
         let intent = intent_of(context, &self.queue, window, self.k() + 1, prev);
         self.write_intent(context, lease, intent.clone()).await?;
         let kind = kind_of(window, context.settings.target_bytes);
-        self.finish(context, lease, intent, How { redo: false, kind, ahead, encoded }).await
+        let how = How { redo: false, kind, shape: Some(window.shape), ahead, encoded };
+        self.finish(context, lease, intent, how).await
     }
 
     /// Finishes the window that an earlier owner began.
@@ -227,7 +228,7 @@ impl Progress {
         }
         let encoder = context.settings.encoder;
         let kind = kind_of_found(&intent, context.settings.target_bytes);
-        let how = How { redo: true, kind, ahead: None, encoded: &Notify::new() };
+        let how = How { redo: true, kind, shape: None, ahead: None, encoded: &Notify::new() };
         if intent.encoder == encoder {
             return self.finish(context, lease, intent, how).await;
         }
@@ -266,14 +267,16 @@ impl Progress {
     ) -> Result<(), Stop> {
         context.state(&self.queue, "upload");
         let redo = how.redo;
-        let (objects, summary) = match self.is_void(context, &intent).await? {
+        let (objects, mut summary) = match self.is_void(context, &intent).await? {
             true => (Vec::new(), Summary::default()),
             false => self.send(context, lease, &intent, how).await?,
         };
+        // Until all is sent.
+        let _memory = summary.memory.take();
         let lost = self.lost(context, &intent).await?;
         context.crash(CrashPoint::AfterUpload);
         let keys = self.keys(context, &intent.prefix);
-        let ranges_object = self.put_ranges(context, &keys, intent.k, &summary, redo).await?;
+        let ranges_object = self.put_ranges(context, &keys, intent.k, &mut summary, redo).await?;
         let document =
             manifest(self.owner(context), &intent, objects, summary, lost, ranges_object);
         let json = document.to_json();
@@ -320,7 +323,15 @@ impl Progress {
         how: How<'_>,
     ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
         let made = self.made(context, intent, how.ahead).await?;
-        let job = job_of(context, &self.queue, intent, how.kind)?;
+        let shape = match how.shape {
+            Some(shape) => shape,
+            None => {
+                let source = source_of(context, intent);
+                let shape = blocking(&*context.host, move || Shape::of(&source)).await;
+                shape.map_err(UploadError::from)?
+            }
+        };
+        let job = job_of(context, &self.queue, intent, shape, how.kind)?;
         let told = context.tells(&self.queue);
         let uploader = Uploader {
             sender: context.sender(&told),
@@ -360,13 +371,16 @@ impl Progress {
         context: &Context,
         keys: &QueueKeys,
         k: u64,
-        summary: &Summary,
+        summary: &mut Summary,
         redo: bool,
     ) -> Result<Option<(String, String)>, Stop> {
         if summary.ranges.len() <= RANGES_MAX {
             return Ok(None);
         }
-        let json = PartitionsFile { v: 1, k, ranges: summary.ranges.clone() }.to_json();
+        let ranges = std::mem::take(&mut summary.ranges);
+        let file = PartitionsFile { v: 1, k, ranges };
+        let json = file.to_json();
+        summary.ranges = file.ranges;
         let key = keys.partitions(k);
         self.put(context, &key, &json, redo).await?;
         Ok(Some((key, sha256_hex(json.as_bytes()))))

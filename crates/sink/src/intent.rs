@@ -5,15 +5,15 @@
 //! Leaves to others: writing it (`commit`), the encoder (`produce`).
 //! Upholds: `window-is-final` (nothing but the intent decides a window's bytes).
 
-use crate::commit::WINDOW_BYTES;
 use crate::context::{Context, Stop};
 use crate::encode::{Encoding, ObjectSpec};
 use crate::host::Place;
 use crate::layout::{Layout, QueueKeys};
+use crate::needs::{manifest_bytes, working_bytes};
 use crate::produce::Job;
 use crate::read::Source;
 use crate::turns::Kind;
-use crate::window::{Closed, Window};
+use crate::window::{Closed, Shape, Window};
 use queen_core::QueueId;
 use queen_core::sink::{Intent, LogPlace};
 use std::sync::Arc;
@@ -48,28 +48,42 @@ pub fn intent_of(context: &Context, queue: &str, window: &Window, k: u64, prev: 
     }
 }
 
-/// The encoder's job.
-pub fn job_of(context: &Context, queue: &str, intent: &Intent, kind: Kind) -> Result<Job, Stop> {
-    let encoding = encoding_of(intent)?;
+/// The part of the log that holds the window.
+pub fn source_of(context: &Context, intent: &Intent) -> Source {
     let place = |at: LogPlace| Place { segment: at.0, at: at.1 };
+    Source {
+        host: Arc::clone(&context.host),
+        queue: QueueId(intent.queue_id),
+        from: place(intent.log_from),
+        to: place(intent.log_to),
+    }
+}
+
+/// The encoder's job.
+pub fn job_of(
+    context: &Context,
+    queue: &str,
+    intent: &Intent,
+    shape: Shape,
+    kind: Kind,
+) -> Result<Job, Stop> {
+    let encoding = encoding_of(intent)?;
+    let layout = Layout::from_word(&intent.layout)
+        .ok_or_else(|| unknown(intent, "layout", &intent.layout))?;
     Ok(Job {
-        source: Source {
-            host: Arc::clone(&context.host),
-            queue: QueueId(intent.queue_id),
-            from: place(intent.log_from),
-            to: place(intent.log_to),
-        },
+        source: source_of(context, intent),
         spec: ObjectSpec {
             encoding,
             wrap: intent.wrap,
             tenant: context.tenant,
             queue: queue.into(),
         },
-        layout: Layout::from_word(&intent.layout)
-            .ok_or_else(|| unknown(intent, "layout", &intent.layout))?,
+        layout,
         key: intent.key.clone(),
         kind,
-        working_bytes: WINDOW_BYTES + encoding.memory(),
+        shape,
+        working_bytes: working_bytes(&shape, encoding),
+        manifest_bytes: manifest_bytes(&shape, layout),
         budget: context.budget.clone(),
     })
 }

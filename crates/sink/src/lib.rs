@@ -24,6 +24,7 @@ mod manifest;
 mod memory;
 mod metrics;
 mod names;
+mod needs;
 mod object;
 mod open_uploads;
 mod plan;

@@ -165,6 +165,7 @@ async fn a_window_whose_queue_was_deleted_before_its_intent_is_all_loss() {
         to: page.next,
         records: 1,
         weight: 1,
+        shape: Default::default(),
         why: Closed::Size,
     };
     broker.delete(id);

@@ -44,8 +44,10 @@ fn start(
     let (to, produced) = mpsc::channel(room);
     let encoding = async move {
         blocking(&*host, move || {
-            let _turn = turn;
-            produce(&job, &to)
+            let mut turn = turn;
+            let mut summary = produce(&job, &to)?;
+            summary.memory = Some(turn.memory.split(job.manifest_bytes));
+            Ok(summary)
         })
         .await
     };

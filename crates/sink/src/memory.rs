@@ -78,6 +78,13 @@ impl Grant {
         taken
     }
 
+    /// Parts with `bytes` of it, or with all there is.
+    pub fn split(&mut self, bytes: u64) -> Grant {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Grant { budget: self.budget.clone(), bytes, spare: self.spare }
+    }
+
     /// Gives everything back.
     pub fn shrink(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);

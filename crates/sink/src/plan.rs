@@ -10,7 +10,7 @@
 
 use crate::host::{Loss, Place, TimelineRun};
 use crate::layout::Align;
-use crate::window::{Closed, Window};
+use crate::window::{Closed, Shape, Window};
 use queen_core::{QueueId, Stamp};
 
 /// Added to the lengths of partition, transaction id and payload for the weight of a record.
@@ -46,6 +46,20 @@ struct Totals {
     to: Place,
     records: u64,
     weight: u64,
+    runs: u64,
+    run_bytes_max: u64,
+}
+
+impl Totals {
+    fn and(self, run: &TimelineRun, weight: u64) -> Totals {
+        Totals {
+            to: Place { at: run.place.at + run.header.run_len(), ..run.place },
+            records: self.records + u64::from(run.header.count),
+            weight: self.weight.saturating_add(weight),
+            runs: self.runs + 1,
+            run_bytes_max: self.run_bytes_max.max(run.header.run_len()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,10 +98,8 @@ impl Planner {
     /// from [`Window::to`].
     pub fn add(&mut self, run: &TimelineRun, weight: u64) -> Option<Window> {
         let stamp = run.header.stamp;
-        let end = Place { at: run.place.at + run.header.run_len(), ..run.place };
-        let records = u64::from(run.header.count);
         let Some(open) = &mut self.open else {
-            self.open = Some(self.opened(run, Totals { to: end, records, weight }));
+            self.open = Some(self.opened(run, Totals::default().and(run, weight)));
             return None;
         };
         debug_assert!(stamp >= open.stamp, "a timeline rises");
@@ -104,9 +116,7 @@ impl Planner {
             return self.closed(Some(stamp));
         }
         open.huge |= is_huge(run);
-        open.current.to = end;
-        open.current.records += records;
-        open.current.weight = open.current.weight.saturating_add(weight);
+        open.current = open.current.and(run, weight);
         None
     }
 
@@ -172,6 +182,7 @@ impl Planner {
             to: at,
             records: 0,
             weight: 0,
+            shape: Shape::default(),
             why: Closed::Loss,
         })
     }
@@ -202,6 +213,12 @@ impl Planner {
             to: open.settled.to,
             records: open.settled.records,
             weight: open.settled.weight,
+            shape: Shape {
+                runs: open.settled.runs,
+                run_bytes_max: open.settled.run_bytes_max,
+                weight: open.settled.weight,
+                ..Shape::default()
+            },
             why,
         })
     }

@@ -16,6 +16,7 @@ use crate::layout::{Layout, partition_suffix};
 use crate::memory::{Budget, Grant};
 use crate::read::{ReadError, Source, WindowIndex};
 use crate::turns::Kind;
+use crate::window::Shape;
 use bytes::Bytes;
 use queen_core::MessageId;
 use queen_core::frame::Frames;
@@ -39,8 +40,12 @@ pub struct Job {
     pub key: String,
     /// How it waits for a thread.
     pub kind: Kind,
+    /// What is known of its size.
+    pub shape: Shape,
     /// Memory it needs to be encoded, bytes.
     pub working_bytes: u64,
+    /// Memory that its manifest needs until it is sent, bytes.
+    pub manifest_bytes: u64,
     /// Memory for finished pieces.
     pub budget: Budget,
 }
@@ -78,7 +83,7 @@ pub enum Produced {
 }
 
 /// What the manifest says of the records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Summary {
     /// Records.
     pub records: u64,
@@ -92,6 +97,8 @@ pub struct Summary {
     pub max_ts: Option<u64>,
     /// The records by partition, in order of names.
     pub ranges: Vec<PartitionRange>,
+    /// The memory of all that.
+    pub memory: Option<Grant>,
 }
 
 /// Keeps pieces; fails when nobody waits for them any more, or when all or nothing is wanted and there
@@ -139,7 +146,7 @@ fn given_up() -> io::Error {
 
 /// Encodes the window and sends its objects down `to`, in order of their keys. Blocks.
 pub fn produce(job: &Job, to: &mpsc::Sender<Produced>) -> Result<Summary, ReadError> {
-    let index = WindowIndex::build(job.source.clone())?;
+    let index = WindowIndex::build(job.source.clone(), &job.shape)?;
     let all = index.partitions() as u32;
     let mut summary = Summary::default();
     match job.layout {
@@ -162,6 +169,7 @@ fn object(
     summary: &mut Summary,
 ) -> Result<(), ReadError> {
     let mut part = Summary::default();
+    part.ranges.reserve_exact(ranks.len());
     let all = job.kind == Kind::Ahead;
     let keeping = Keeping { kept: Kept::new(job.memory()), all, to };
     let (encoded, Keeping { kept, .. }) = encode(job, index, ranks.clone(), keeping, &mut part)?;
@@ -293,6 +301,9 @@ impl Summary {
         self.record_bytes_max = self.record_bytes_max.max(part.record_bytes_max);
         self.min_ts = least(self.min_ts, part.min_ts);
         self.max_ts = self.max_ts.max(part.max_ts);
-        self.ranges.extend(part.ranges);
+        match self.ranges.is_empty() {
+            true => self.ranges = part.ranges,
+            false => self.ranges.extend(part.ranges),
+        }
     }
 }

@@ -6,7 +6,8 @@ use queen_core::Offset;
 use queen_core::frame::Frames;
 
 fn visited(source: &Source, index_max: usize) -> Vec<(String, u64, String)> {
-    let index = WindowIndex::build_within(source.clone(), index_max).unwrap();
+    let index =
+        WindowIndex::build_within(source.clone(), &Shape::of(source).unwrap(), index_max).unwrap();
     let mut out = Vec::new();
     let all = 0..index.partitions() as u32;
     index

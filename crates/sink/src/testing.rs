@@ -3,9 +3,11 @@
 //! Both count their effects on one [`Faults`]: a test says at which effect the owner dies, before
 //! or after it took place, or that the answer is lost. A dead owner's calls never return.
 
+mod allocations;
 mod broker;
 mod bucket;
 
+pub use allocations::most_held;
 pub use broker::{Appended, SimBroker};
 pub use bucket::SimStore;
 

@@ -92,7 +92,7 @@ impl Turns {
             // Listen before looking, or a change between the two is missed.
             changed.as_mut().enable();
             if let Some(memory) = self.try_take(&waiting, bytes) {
-                return Turn { _place: Place(self.clone()), _memory: memory };
+                return Turn { _place: Place(self.clone()), memory };
             }
             changed.await;
         }
@@ -169,7 +169,8 @@ impl Drop for Place {
 #[derive(Debug)]
 pub struct Turn {
     _place: Place,
-    _memory: Grant,
+    /// What was asked for.
+    pub memory: Grant,
 }
 
 #[cfg(test)]
@@ -253,7 +254,7 @@ mod tests {
     async fn what_is_encoded_ahead_leaves_memory_for_a_turn() {
         let mut line = Line::new(1, 100);
         let pieces = line.turns.take(Kind::Live, 50).await;
-        let Turn { _place: place, _memory: memory } = pieces;
+        let Turn { _place: place, memory } = pieces;
         drop(place);
         line.stand("ahead", Kind::Ahead, 30).await;
         assert!(line.order.lock().is_empty(), "30 more would not fit");

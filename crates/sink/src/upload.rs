@@ -105,7 +105,7 @@ impl Uploader<'_> {
     }
 
     async fn once(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
-        let turn = self.turns.take(job.kind, job.working_bytes).await;
+        let turn = self.turns.take(job.kind, job.working_bytes + job.manifest_bytes).await;
         let (mut produced, encoding) = make(job, turn);
         let encoding = async {
             let summary = encoding.await;

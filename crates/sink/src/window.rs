@@ -19,6 +19,21 @@ pub enum Closed {
     Loss,
 }
 
+/// What the headers tell of a window's size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Runs.
+    pub runs: u64,
+    /// The longest of them, bytes.
+    pub run_bytes_max: u64,
+    /// Weight of the records, bytes.
+    pub weight: u64,
+    /// Partitions, or a few more.
+    pub partitions: u64,
+    /// Bytes of their names.
+    pub name_bytes: u64,
+}
+
 /// A closed window of one queue incarnation: a contiguous part of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -38,6 +53,8 @@ pub struct Window {
     pub records: u64,
     /// Their weight, bytes.
     pub weight: u64,
+    /// What it needs to be encoded follows from this.
+    pub shape: Shape,
     /// Why it closed.
     pub why: Closed,
 }

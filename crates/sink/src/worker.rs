@@ -307,7 +307,7 @@ impl Worker {
             let lengths = names.of(&context, queue.id, &page).await?;
             for (run, name_bytes) in page.runs.iter().zip(lengths) {
                 if let Some(window) = planner.add(run, weight(run, name_bytes)) {
-                    return self.closed(end_before, window);
+                    return self.closed(end_before, names.shaped(window));
                 }
             }
             from = ScanFrom::Place(page.next);
@@ -319,7 +319,7 @@ impl Worker {
                 continue;
             }
             if let Some(window) = planner.close_through(page.through) {
-                return self.closed(end_before, window);
+                return self.closed(end_before, names.shaped(window));
             }
             let waiting = self.loss(progress)?;
             let loss = waiting.filter(|_| planner.first().is_none());

@@ -123,11 +123,22 @@ impl Encoding {
         }
     }
 
-    /// Memory that an object being encoded takes beyond that of any window, bytes.
-    pub fn memory(self) -> u64 {
+    /// Memory that an object being encoded takes besides its finished bytes, when no record is longer
+    /// than `record_bytes_max`, bytes.
+    pub fn memory(self, record_bytes_max: u64) -> u64 {
         match self {
-            Encoding::Jsonl(_) => 0,
-            Encoding::Parquet(_) => super::parquet::GROUP_MEMORY,
+            // The line of a record, in base64 if need be, and the compressor.
+            Encoding::Jsonl(compression) => {
+                let codec = match compression {
+                    Compression::Zstd(..=6) => 8 << 20,
+                    Compression::Zstd(_) => 96 << 20,
+                    Compression::Gzip(_) => 1 << 20,
+                    Compression::None => 0,
+                };
+                record_bytes_max / 3 * 4 + (1 << 20) + codec
+            }
+            // The value in its step, in its page, and in the compressed one.
+            Encoding::Parquet(_) => super::parquet::GROUP_MEMORY + record_bytes_max * 4,
         }
     }
 

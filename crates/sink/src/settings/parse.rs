@@ -4,8 +4,8 @@
 //! defaults (`queen_core::setting::sink`), the bucket's part (`bucket`).
 
 use super::*;
-use crate::commit::WINDOW_BYTES;
 use crate::encode::{Compression, PageCompression};
+use crate::needs::least_bytes;
 use queen_core::setting::sink as table;
 use queen_core::setting::{Default, Setting, nearest};
 use std::collections::BTreeMap;
@@ -234,7 +234,7 @@ fn encoding(r: &mut Reader) -> Encoding {
 /// Enough for a window of this encoding.
 fn memory(r: &mut Reader, encoding: Encoding) -> u64 {
     let Some(mib) = r.parsed(&table::MEMORY_MB, Setting::parse_number) else { return 0 };
-    let least = (WINDOW_BYTES + encoding.memory()) >> 20;
+    let least = least_bytes(encoding).div_ceil(1 << 20);
     if mib < least {
         let format = encoding.format();
         r.error(&table::MEMORY_MB, format!("{format} takes {least} MiB or more, for example 256"));

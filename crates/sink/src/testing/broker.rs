@@ -33,6 +33,7 @@ struct Log {
 struct World {
     logs: BTreeMap<u32, Log>,
     partitions: HashMap<u64, (u32, Arc<str>, u64)>,
+    ids: HashMap<(u32, String), u64>,
     kv: BTreeMap<String, KvRow>,
     version: u64,
     stamp: u64,
@@ -67,6 +68,7 @@ impl SimBroker {
         let world = World {
             logs: BTreeMap::new(),
             partitions: HashMap::new(),
+            ids: HashMap::new(),
             kv: BTreeMap::new(),
             version: 0,
             stamp: BEGIN,
@@ -143,8 +145,7 @@ impl SimBroker {
         let mut out = Vec::new();
         for (partition, payloads) in groups {
             let next = world.partitions.len() as u64 + 1;
-            let found = world.partitions.iter().find(|(_, p)| p.0 == id.0 && &*p.1 == partition);
-            let pid = found.map_or(next, |(pid, _)| *pid);
+            let pid = *world.ids.entry((id.0, partition.to_owned())).or_insert(next);
             let row = world.partitions.entry(pid).or_insert((id.0, partition.into(), 0));
             let first = row.2;
             row.2 += payloads.len() as u64;
@@ -398,8 +399,9 @@ impl Host for SimHost {
             ScanFrom::Stamp(stamp) => run.header.stamp >= stamp,
             ScanFrom::Place(place) => run.place >= place,
         };
-        let runs: Vec<TimelineRun> =
-            log.runs[log.retained..].iter().filter(after).take(runs_max).copied().collect();
+        let kept = &log.runs[log.retained..];
+        let first = kept.partition_point(|run| !after(&run));
+        let runs: Vec<TimelineRun> = kept[first..].iter().take(runs_max).copied().collect();
         let behind =
             |run: &TimelineRun| Place { at: run.place.at + run.header.run_len(), ..run.place };
         let log_end = Place { segment: 0, at: log.bytes.len() as u64 };
