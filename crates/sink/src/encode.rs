@@ -11,7 +11,7 @@ mod object;
 mod parquet;
 pub mod pieces;
 mod record;
-mod wrap;
+pub(crate) mod wrap;
 
 pub use encoding::{Compression, Encoding, PageCompression};
 pub use object::{Encoded, ObjectEncoder, ObjectSpec};

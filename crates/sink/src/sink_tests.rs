@@ -638,3 +638,69 @@ mod loss;
 
 #[path = "ahead_tests.rs"]
 mod ahead;
+
+/// An hour or so of a bucket that fails; gives the requests that failed meanwhile.
+async fn long_failure(kind: ErrorKind, time: Duration) -> u64 {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let owner = Owner::plain(&broker, &store);
+    let mut log = broker.push(id, &[("p", "1")]);
+    all_there(&broker, 1).await;
+    store.fail(Some(kind));
+    let (begun, mut lag) = (tokio::time::Instant::now(), 0.0);
+    while begun.elapsed() < time {
+        log.extend(broker.push(id, &[("p", "2"), ("q", "{}")]));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let line = owner.queue();
+        assert_eq!(committed(&broker).unwrap().records, 1, "the pointer stands: {line}");
+        let now = line["lagSeconds"].as_f64().unwrap();
+        assert!(now > lag + 50.0, "the lag grows with the time: {lag}, {line}");
+        lag = now;
+        let said = line["lastError"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains(kind.word()), "{line}");
+    }
+    let mut metrics = String::new();
+    let context = &owner.shared.context;
+    context.metrics.write(&mut metrics, &context.board.lines(context.host.now()), 0, None);
+    let failed = metrics.lines().filter(|line| {
+        line.starts_with("queen_s3_s3_requests_total") && line.contains(kind.word())
+    });
+    let failed = failed.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    let failed = failed.sum();
+    store.fail(None);
+    all_there(&broker, log.len()).await;
+    check_lake(&store, &log);
+    failed
+}
+
+/// Row 12 of the public pains: endless tries, and not too many; nothing is dropped.
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_errors_drops_nothing_and_is_met_with_patience() {
+    let tries = long_failure(ErrorKind::Unreachable, Duration::from_secs(3600)).await;
+    // Pauses of up to 30 s: some 240 in the hour.
+    assert!((100..600).contains(&tries), "{tries} tries in an hour");
+}
+
+/// Row 10: refused for ten minutes, then everything is caught up.
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_of_refusals_move_no_pointer_and_lose_nothing() {
+    let tries = long_failure(ErrorKind::Forbidden, Duration::from_secs(600)).await;
+    assert!((5..60).contains(&tries), "{tries} tries in ten minutes");
+}
+
+/// Row 60: neither the record nor those behind it wait for a release without the bug. (Parquet asks
+/// of a payload only whether it is UTF-8 and begins as a wrapped one.)
+#[tokio::test(start_paused = true)]
+async fn a_record_that_shows_a_bug_of_the_encoder_stops_nothing() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    broker.push(id, &[("p", "1"), ("p", crate::encode::wrap::BUG), ("q", "2")]);
+    let _owner = Owner::plain(&broker, &store);
+    all_there(&broker, 3).await;
+    broker.push(id, &[("p", "3")]);
+    all_there(&broker, 4).await;
+    let objects = store.objects();
+    let manifests = objects.iter().filter(|(key, _)| key.contains("/windows/"));
+    let wrapped = manifests.map(|(_, object)| Manifest::from_json(&object.bytes).unwrap().wrapped);
+    assert_eq!(wrapped.collect::<Vec<_>>(), [1, 0]);
+}
