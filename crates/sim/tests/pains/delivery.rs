@@ -1,7 +1,7 @@
 //! Delivery: lost answers, false answers, uploads that vanish, ends of the process.
 //!
-//! Rows that are elsewhere: 1, 2, 6 (owners that overlap) in the simulator, which decides every
-//! order; 4 (another encoder) in `queen_sink`'s `a_window_of_another_encoder…` and the simulator.
+//! Rows that are elsewhere: 1, 2, 4, 6 (owners that overlap, another encoder) in the simulator, which
+//! decides every order.
 
 use crate::place::{IN_PARTS, Place, of};
 use queen_sim::double::{Answer, Op, Rule};

@@ -1,8 +1,8 @@
 //! Files: what readers find, and how it is packed.
 //!
-//! Rows that are elsewhere: 52, 56, 59 (the readers themselves) in `queen_sim`'s `readers` tests; 15,
-//! 17, 18 (retention) beside the rules that lose and hold. Row 66 (listings) needs no test: `Op::List`
-//! is in no log of the double, which `no_listing_is_ever_asked_for` shows; 20, 22 are benchmarks.
+//! Rows that are elsewhere: 60 (a record that shows a bug) in `queen_sink`'s `sink_tests`; 52, 56, 59
+//! (the readers themselves) in the tests of `readers`; 15, 17, 18 (retention) beside the rules that
+//! lose and hold; 20, 22 (speed, memory) are benchmarks.
 
 use crate::place::{Place, item};
 use queen_sim::double::Op;
