@@ -2,7 +2,7 @@
 //!
 //! Owns: stamping and proposing (`proposer`), applying what the log committed (`machine`), answering
 //! (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
-//! `disk`), letting time pass (`ticker`), start and stop (`lifecycle`). One file per noun adds its
+//! `disk`), letting time pass (`ticker`, `holds`), start and stop (`lifecycle`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
 //! made (`queen-store`), the order of commands and the sync they share (`queen-raft`), HTTP
@@ -19,6 +19,7 @@ mod disk;
 pub mod fetch;
 mod following;
 pub mod groups;
+mod holds;
 pub mod keyring;
 pub mod kv;
 mod lease;
@@ -41,9 +42,11 @@ pub use broker::{Broker, View};
 pub use counters::{Counter, Counters};
 pub use disk::DiskMarks;
 pub use following::Following;
+pub use holds::HeldQueue;
 pub use kv::{KvError, KvRefusal};
 pub use lifecycle::{BrokerOptions, StartError};
 pub use pop::Delivery;
+pub use queen_state::hold::Phase;
 pub use reads::{Delivered, Message};
 pub use sealing::Sealed;
 pub use view::Standing;

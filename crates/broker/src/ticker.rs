@@ -5,8 +5,9 @@
 
 use crate::admission::Class;
 use crate::broker::{Broker, View};
+use crate::holds::{self, Holds};
 use parking_lot::Mutex;
-use queen_core::command::{Command, Tick};
+use queen_core::command::{BreakHolds, Command, Tick};
 use queen_core::options::QueueOptions;
 use queen_core::reply::{Reply, Ticked};
 use queen_core::row::{QueueRow, SegmentRow, key};
@@ -35,6 +36,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Ticker {
     changed: Mutex<BTreeSet<QueueId>>,
     kept: Mutex<Retained>,
+    pub(crate) holds: Holds,
 }
 
 /// A queue's oldest segment.
@@ -50,6 +52,8 @@ struct Retained {
 struct Rule {
     /// The shortest time after which a rule may take something.
     seconds: u64,
+    /// It waits for a sink.
+    holds: bool,
     /// The oldest segment that a tick left as it was, under which stamp, and when.
     vain: Option<(Oldest, Stamp, Instant)>,
 }
@@ -89,9 +93,12 @@ pub(crate) async fn run(broker: Broker, retention_every: Duration) {
 
 /// Ticks until nothing more is due; gives the stamp of the last tick.
 async fn tick(broker: &Broker, retention: Vec<QueueId>) -> Option<Stamp> {
+    ticks(broker, &Command::Tick(Tick { retention })).await
+}
+
+async fn ticks(broker: &Broker, command: &Command<'_>) -> Option<Stamp> {
     loop {
-        let command = Command::Tick(Tick { retention: retention.clone() });
-        match broker.submit(Class::Settle, &command).await {
+        match broker.submit(Class::Settle, command).await {
             Ok(Reply::Ticked(Ticked { more: true, .. })) if !*broker.shared.stop.borrow() => {}
             Ok(Reply::Ticked(Ticked { stamp, .. })) => return Some(stamp),
             Ok(_) => return None,
@@ -100,6 +107,14 @@ async fn tick(broker: &Broker, retention: Vec<QueueId>) -> Option<Stamp> {
                 return None;
             }
         }
+    }
+}
+
+/// The disk is full: what retention would take goes, whatever waits for it.
+async fn break_holds(broker: &Broker) {
+    let held = broker.shared.ticker.holds.broken_by_disk();
+    for some in held.chunks(QUEUES_PER_TICK) {
+        ticks(broker, &Command::BreakHolds(BreakHolds { queues: some.to_vec() })).await;
     }
 }
 
@@ -117,19 +132,31 @@ async fn retain(broker: &Broker) {
             kept.set(queue, row.as_ref());
         }
         let applied = last_stamp(view)?;
-        let mut queues = Vec::new();
+        let (mut queues, mut held) = (Vec::new(), BTreeMap::new());
         for (queue, rule) in &kept.queues {
             let Some(oldest) = oldest_segment(view, *queue)? else { continue };
-            if oldest.1.first.plus_seconds(rule.seconds) <= now && rule.worth(oldest, applied) {
+            if oldest.1.first.plus_seconds(rule.seconds) > now {
+                continue;
+            }
+            if rule.worth(oldest, applied) {
                 queues.push((*queue, oldest));
             }
+            if rule.holds
+                && let Some(hold) = holds::look(view, *queue, now)?
+            {
+                held.insert(*queue, hold);
+            }
         }
-        Ok(queues)
+        Ok((queues, held))
     });
-    let queues = match looked {
-        Ok(queues) => queues,
+    let (queues, held) = match looked {
+        Ok(looked) => looked,
         Err(e) => return warn!(error = %e, "cannot look at retention"),
     };
+    ticker.holds.seen(held);
+    if broker.shared.admission.storage_full() {
+        break_holds(broker).await;
+    }
     for some in queues.chunks(QUEUES_PER_TICK) {
         let Some(stamp) = tick(broker, some.iter().map(|(queue, _)| *queue).collect()).await else {
             return;
@@ -154,9 +181,10 @@ impl Retained {
     fn set(&mut self, queue: QueueId, row: Option<&QueueRow>) {
         // A deleted queue whose row is still there waits for its log to go.
         let rule = row.and_then(|row| shortest(&row.options).or(row.deleted.map(|_| 0)));
+        let holds = row.is_some_and(|row| !row.options.retention_sink_hold.is_empty());
         match rule {
             Some(seconds) => {
-                self.queues.insert(queue, Rule { seconds, vain: None });
+                self.queues.insert(queue, Rule { seconds, holds, vain: None });
             }
             None => {
                 self.queues.remove(&queue);
@@ -242,10 +270,11 @@ mod tests {
             messages: 1,
             trimmed: 0,
         };
-        let rule = Rule { seconds: 9, vain: Some(((3, row), Stamp(50), Instant::now())) };
+        let rule =
+            Rule { seconds: 9, holds: false, vain: Some(((3, row), Stamp(50), Instant::now())) };
         assert!(!rule.worth((3, row), Stamp(50)));
         assert!(rule.worth((3, row), Stamp(51)) && rule.worth((4, row), Stamp(50)));
         assert!(rule.worth((3, SegmentRow { trimmed: 1, ..row }), Stamp(50)));
-        assert!(Rule { seconds: 1, vain: None }.worth((3, row), Stamp(50)));
+        assert!(Rule { seconds: 1, holds: false, vain: None }.worth((3, row), Stamp(50)));
     }
 }

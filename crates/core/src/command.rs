@@ -41,6 +41,7 @@ pub enum Command<'a> {
     Tick(Tick),
     #[serde(borrow)]
     ReplaySealed(ReplaySealed<'a>),
+    BreakHolds(BreakHolds),
 }
 
 impl<'a> Command<'a> {
@@ -360,6 +361,15 @@ pub enum PurgeDeadLetters<'a> {
 pub struct Tick {
     /// Queues whose retention is to be looked at, at most a few.
     pub retention: Vec<QueueId>,
+}
+
+/// Takes retention steps that no sink's hold stops: the disk is full.
+///
+/// Each step is bounded; the reply says whether more is due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BreakHolds {
+    /// Queues whose retention is to be looked at, at most a few.
+    pub queues: Vec<QueueId>,
 }
 
 #[cfg(test)]

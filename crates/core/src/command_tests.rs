@@ -96,6 +96,7 @@ fn samples() -> Vec<Command<'static>> {
         }),
         Command::Tick(Tick { retention: vec![QueueId(300)] }),
         Command::ReplaySealed(ReplaySealed { replay, envelope: b"\x01 " }),
+        Command::BreakHolds(BreakHolds { queues: vec![QueueId(300)] }),
     ]
 }
 
@@ -125,7 +126,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..20, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..21, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -9,6 +9,7 @@ use crate::call::Call;
 use crate::{health, process};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
+use queen_broker::Phase;
 use queen_core::metric::broker as family;
 use serde_json::json;
 
@@ -44,6 +45,7 @@ pub(crate) async fn prometheus(call: Call) -> Result<Answer, Refusal> {
     traffic(&call, &mut page);
     log(&call, &mut page);
     parked(&call, &mut page);
+    holds(&call, &mut page);
     for extra in &call.face.extras {
         extra.prometheus(&mut page);
     }
@@ -94,6 +96,20 @@ fn parked(call: &Call, page: &mut String) {
         if let Some(queue) = broker.queue_name(queue) {
             family::PARKED_BY_QUEUE.sample(page, &[&queue], count);
         }
+    }
+}
+
+fn holds(call: &Call, page: &mut String) {
+    let (now, held) = (call.broker().now(), call.broker().holds());
+    family::HOLD_AGE.head(page);
+    for one in &held {
+        let age = now.0.saturating_sub(one.oldest.0) as f64 / 1e6;
+        family::HOLD_AGE.sample(page, &[&one.queue, &one.sink], age);
+    }
+    family::HOLD_ENDING.head(page);
+    for one in &held {
+        let ending = u8::from(one.phase != Phase::Holding);
+        family::HOLD_ENDING.sample(page, &[&one.queue, &one.sink], ending);
     }
 }
 

@@ -11,7 +11,7 @@ use queen_broker::queues::{Counted, Progress, Queue, Totals, queue_uuid};
 use queen_core::Stamp;
 use queen_core::command::Configure;
 use queen_core::limits::{NAME_BYTES_MAX, QUEUE_MODE_GROUP};
-use queen_core::options::OptionsPatch;
+use queen_core::options::{OptionsPatch, Patch};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -45,6 +45,9 @@ pub(crate) async fn configure(mut call: Call) -> Result<Answer, Refusal> {
             return Ok(json(StatusCode::BAD_REQUEST, &body));
         }
     };
+    if let Some(refusal) = strange_hold(&call, &body, &patch)? {
+        return Ok(refusal);
+    }
     let command = Configure { tenant: call.tenant(), queue: name, patch, replace };
     let configured = call.broker().configure(command).await?;
     let body = json!({
@@ -60,6 +63,48 @@ pub(crate) async fn configure(mut call: Call) -> Result<Answer, Refusal> {
     Ok(json(StatusCode::OK, &body))
 }
 
+/// Lets a hold be set for a sink that nobody knows.
+const HOLD_FORCE: &str = "retentionSinkHoldForce";
+
+/// Refuses a hold for a sink that does not exist: a typing error would keep everything until the
+/// hold's cap, and copy nothing.
+fn strange_hold(
+    call: &Call,
+    body: &Map<String, Value>,
+    patch: &OptionsPatch,
+) -> Result<Option<Answer>, Refusal> {
+    let nested = body.get("options").and_then(|options| options.get(HOLD_FORCE));
+    let force = match nested.or(body.get(HOLD_FORCE)) {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(force)) => *force,
+        Some(other) => {
+            let text = format!("{HOLD_FORCE}: {other} is neither true nor false");
+            return Err(Refusal::bad_request(text));
+        }
+    };
+    let Patch::Set(sink) = &patch.retention_sink_hold else { return Ok(None) };
+    if force || sink.is_empty() {
+        return Ok(None);
+    }
+    let mut known = call.broker().sinks(call.tenant())?;
+    known.extend(call.face.extras.iter().flat_map(|extra| extra.sinks()));
+    if known.contains(sink) {
+        return Ok(None);
+    }
+    known.sort();
+    known.dedup();
+    let known = match known.is_empty() {
+        true => "no sink was ever turned on here".to_owned(),
+        false => format!("the sinks here are {}", known.join(", ")),
+    };
+    let text = format!(
+        "option retentionSinkHold: {sink:?} names no sink: {known}. Name one of them, or add \
+         \"{HOLD_FORCE}\": true to set it before the sink is turned on"
+    );
+    let body = json!({"error": text, "invalid": ["retentionSinkHold"]});
+    Ok(Some(json(StatusCode::BAD_REQUEST, &body)))
+}
+
 /// The options of a request: flat or under `options`; a label's value wins over a null elsewhere.
 fn wanted(body: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     let known = |name: &str| OptionsPatch::NAMES.contains(&name);
@@ -69,6 +114,9 @@ fn wanted(body: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         None | Some(Value::Null) => {}
         Some(Value::Object(nested)) => {
             for (name, value) in nested {
+                if name == HOLD_FORCE {
+                    continue;
+                }
                 if !known(name) {
                     let all = OptionsPatch::NAMES.join(", ");
                     let text = format!("options: no option is called {name:?}; there are {all}");

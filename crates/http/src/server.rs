@@ -55,6 +55,10 @@ pub trait Extra: Send + Sync {
     fn prometheus(&self, out: &mut String);
     /// Why it is not well, in words; asked by `/health?sink=true`.
     fn healthy(&self) -> Result<(), String>;
+    /// Names of the sinks that it runs: a queue may hold its retention for them.
+    fn sinks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What every handler sees.

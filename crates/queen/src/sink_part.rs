@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The sink of a node, or that it has none.
 pub struct SinkPart {
+    /// Name of the sink, if there is one.
+    name: Option<String>,
     ready: Option<(Settings, S3Bucket, Broker)>,
     grace: Duration,
     running: Arc<OnceLock<Sink>>,
@@ -25,6 +27,7 @@ impl SinkPart {
     /// Makes the bucket of the settings; no request is sent yet.
     pub fn prepare(settings: Option<Settings>, broker: Broker) -> anyhow::Result<SinkPart> {
         let grace = settings.as_ref().map_or(Duration::ZERO, |settings| settings.shutdown_grace);
+        let name = settings.as_ref().map(|settings| settings.sink.clone());
         let ready = match settings {
             None => None,
             Some(settings) => {
@@ -33,12 +36,12 @@ impl SinkPart {
                 Some((settings, bucket, broker))
             }
         };
-        Ok(SinkPart { ready, grace, running: Arc::default() })
+        Ok(SinkPart { name, ready, grace, running: Arc::default() })
     }
 
     /// What it adds to the node's pages.
     pub fn pages(&self) -> Arc<dyn Extra> {
-        Arc::new(Pages { running: Arc::clone(&self.running) })
+        Arc::new(Pages { name: self.name.clone(), running: Arc::clone(&self.running) })
     }
 
     /// Begins to copy, on threads of its own.
@@ -61,6 +64,7 @@ impl SinkPart {
 }
 
 struct Pages {
+    name: Option<String>,
     running: Arc<OnceLock<Sink>>,
 }
 
@@ -77,6 +81,10 @@ impl Extra for Pages {
         if let Some(sink) = self.running.get() {
             sink.write_metrics(out);
         }
+    }
+
+    fn sinks(&self) -> Vec<String> {
+        self.name.iter().cloned().collect()
     }
 
     fn healthy(&self) -> Result<(), String> {

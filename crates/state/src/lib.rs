@@ -16,6 +16,7 @@ pub mod dead_letter_admin;
 pub mod gone;
 pub mod group;
 pub mod group_admin;
+pub mod hold;
 pub mod invariants;
 pub mod kv;
 pub mod lease;

@@ -63,6 +63,7 @@ impl Machine {
             }
             Command::PurgeDeadLetters(purge) => dead_letter_admin::purge(&mut step, purge),
             Command::Tick(tick) => tick::apply(&mut step, tick),
+            Command::BreakHolds(command) => tick::break_holds(&mut step, command),
         };
         step.flush_segments();
         reply

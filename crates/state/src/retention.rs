@@ -13,7 +13,7 @@ use crate::lost::{self, Follower, Range};
 use crate::segment::Headers;
 use crate::step::{Partition, Queue, Step, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::StorageError;
-use crate::{Storage, pin};
+use crate::{Storage, hold, pin};
 use queen_core::row::pin::PinValue;
 use queen_core::row::{GroupRow, SegmentRow, key};
 use queen_core::run::RunHeader;
@@ -36,6 +36,17 @@ struct Rules {
     pins: Vec<PinValue>,
     /// Who may still have to copy what goes.
     followers: Vec<Follower>,
+    /// What goes of this stamp and later would stay, if the disk were not full.
+    held_from: Stamp,
+}
+
+/// Whether a sink's hold keeps what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// It does.
+    Kept,
+    /// The disk is full: what retention would take goes.
+    Broken,
 }
 
 /// Trims a queue's log by at most `limit` runs; whether more may be due.
@@ -43,11 +54,12 @@ pub(crate) fn trim<S: Storage>(
     step: &mut Step<'_, S>,
     id: QueueId,
     limit: usize,
+    holds: Holds,
 ) -> Result<bool, StorageError> {
     let Some(queue) = step.queue_with_id(id)?.filter(|queue| queue.row.deleted.is_none()) else {
         return Ok(false);
     };
-    let Some(rules) = rules(step, &queue)? else { return Ok(false) };
+    let Some(rules) = rules(step, &queue, holds)? else { return Ok(false) };
     let mut left = limit;
     while left > 0 {
         let Some((number, row)) = oldest_segment(step, id)? else { return Ok(false) };
@@ -59,7 +71,11 @@ pub(crate) fn trim<S: Storage>(
     Ok(true)
 }
 
-fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>, StorageError> {
+fn rules<S: Storage>(
+    step: &Step<'_, S>,
+    queue: &Queue,
+    holds: Holds,
+) -> Result<Option<Rules>, StorageError> {
     let options = &queue.row.options;
     let before = |seconds: i64| match seconds {
         1.. => step.stamp.minus_seconds(seconds as u64),
@@ -71,9 +87,11 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
         groups: Vec::new(),
         pins: pin::pins(queue.id, &*step.store)?,
         followers: Vec::new(),
+        held_from: Stamp::MAX,
     };
     if options.retention_enabled {
-        let floor = sink_floor(step, queue)?;
+        rules.held_from = hold::floor(&*step.store, queue, step.stamp)?;
+        let floor = if holds == Holds::Broken { Stamp::MAX } else { rules.held_from };
         let kept = before(options.retention_seconds).min(floor);
         rules.older_than = rules.older_than.max(kept);
         rules.completed_before = before(options.completed_retention_seconds).min(floor);
@@ -93,19 +111,6 @@ fn rules<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Option<Rules>,
     }
     rules.followers = lost::followers(&*step.store, &queue.row, step.stamp)?;
     Ok(Some(rules))
-}
-
-/// What a queue's sink has not committed begins here: its retention waits for that, but not for ever.
-fn sink_floor<S: Storage>(step: &Step<'_, S>, queue: &Queue) -> Result<Stamp, StorageError> {
-    let options = &queue.row.options;
-    if options.retention_sink_hold.is_empty() {
-        return Ok(Stamp::MAX);
-    }
-    let longest = options.retention_sink_hold_max_seconds.max(0) as u64;
-    let last_resort = step.stamp.minus_seconds(longest);
-    let sink = &options.retention_sink_hold;
-    let copied = lost::position(&*step.store, sink, &queue.row, step.stamp)?;
-    Ok(copied.map_or(last_resort, |copied| copied.max(last_resort)))
 }
 
 fn oldest_segment<S: Storage>(
@@ -200,7 +205,10 @@ fn trim_run<S: Storage>(
         name: &name,
         from: header.first_offset,
         end: header.end_offset(),
-        reason: LossReason::Retention,
+        reason: match header.stamp >= rules.held_from {
+            true => LossReason::DiskFull,
+            false => LossReason::Retention,
+        },
     };
     for follower in rules.followers.iter().filter(|follower| header.stamp >= follower.from) {
         lost::record(step, &queue.row, &follower.sink, range)?;

@@ -164,6 +164,37 @@ fn held_until(name: &str, key: &str) {
 }
 
 #[test]
+fn a_full_disk_ends_a_hold_and_is_named_as_the_reason() {
+    let mut world = World::new();
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 10;
+        options.retention_sink_hold = "lake".into();
+        options.retention_sink_hold_max_seconds = 1000;
+    });
+    let start = r#"{"stamp":1,"mode":"earliest"}"#;
+    let kind = queen_core::kv::KvOpKind::Put {
+        key: "s3:lake:q:start",
+        value: start,
+        ttl_seconds: None,
+        expect: None,
+    };
+    let op = queen_core::kv::KvOp { ns: "queen-s3", kind, required: false };
+    world.apply(&Command::Kv(KvBatch { tenant: TENANT, ops: vec![op] }));
+    world.push("q", "p", 2);
+    world.sleep(20);
+    let young = world.push("q", "p", 1);
+    let queue = world.queue_id("q");
+    world.tick(&[queue]);
+    assert_eq!(log_start(&world, "p"), 0);
+    world.apply(&Command::BreakHolds(BreakHolds { queues: vec![queue] }));
+    assert_eq!(log_start(&world, "p"), young.first_offset.0, "what retention wants anyway");
+    let lost = crate::lost::ranges(&world.store, TENANT, "lake", "q", 1).unwrap();
+    let lost: Vec<_> = lost.iter().map(|range| (range.from, range.to, range.reason)).collect();
+    assert_eq!(lost, [(0, 1, queen_core::sink::LossReason::DiskFull)]);
+}
+
+#[test]
 fn a_tick_takes_bounded_steps_and_says_when_more_is_due() {
     let mut world = World::new();
     world.configure("q", |options| options.max_wait_time_seconds = 1);

@@ -2,9 +2,10 @@
 //!
 //! Owns: the bounded share of each kind of work that a tick takes. Leaves to others: the work.
 
+use crate::retention::{self, Holds};
 use crate::tables::StorageError;
-use crate::{Storage, gone, kv, lease, retention, step::Step, transaction};
-use queen_core::command::Tick;
+use crate::{Storage, gone, kv, lease, step::Step, transaction};
+use queen_core::command::{BreakHolds, Tick};
 use queen_core::reply::{Reply, Ticked};
 
 /// Leases ended by one tick.
@@ -29,7 +30,20 @@ pub(crate) fn apply<S: Storage>(
     more |= gone::sweep(step, GONE_ROWS)?;
     let share = (RUNS / tick.retention.len().max(1)).max(1);
     for queue in &tick.retention {
-        more |= retention::trim(step, *queue, share)?;
+        more |= retention::trim(step, *queue, share, Holds::Kept)?;
+    }
+    Ok(Reply::Ticked(Ticked { stamp: step.stamp, more }))
+}
+
+/// Takes a bounded step of retention that no hold stops.
+pub(crate) fn break_holds<S: Storage>(
+    step: &mut Step<'_, S>,
+    command: &BreakHolds,
+) -> Result<Reply, StorageError> {
+    let mut more = false;
+    let share = (RUNS / command.queues.len().max(1)).max(1);
+    for queue in &command.queues {
+        more |= retention::trim(step, *queue, share, Holds::Broken)?;
     }
     Ok(Reply::Ticked(Ticked { stamp: step.stamp, more }))
 }

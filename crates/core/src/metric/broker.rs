@@ -63,6 +63,18 @@ pub const PARKED: Family = Family::gauge("queen_parked_long_polls", "Pops that w
 pub const PARKED_BY_QUEUE: Family =
     Family::gauge("queen_queue_parked_consumers", "Pops that wait for messages of a queue")
         .by(&["queue"]);
+/// Age of what only a hold keeps.
+pub const HOLD_AGE: Family = Family::gauge(
+    "queen_retention_hold_age_seconds",
+    "Age of the oldest record that only a sink's hold keeps",
+)
+.by(&["queue", "sink"]);
+/// Holds near their cap.
+pub const HOLD_ENDING: Family = Family::gauge(
+    "queen_retention_hold_ending",
+    "1 when the hold's cap is near or reached: what the sink has not copied will be lost",
+)
+.by(&["queue", "sink"]);
 
 /// All of them, in the order of the page.
 pub const ALL: &[&Family] = &[
@@ -87,4 +99,6 @@ pub const ALL: &[&Family] = &[
     &REQUEST_TIMEOUTS,
     &PARKED,
     &PARKED_BY_QUEUE,
+    &HOLD_AGE,
+    &HOLD_ENDING,
 ];

@@ -47,12 +47,21 @@ async fn a_bad_configure_says_what_is_wrong_and_changes_nothing() {
         (json!({"queue": "q", "retryLimit": -1}), "retryLimit"),
         (json!({"queue": "q", "options": {"noSuchOption": 1}}), "noSuchOption"),
         (json!({"queue": "q", "options": {"retentionSinkHold": "a b"}}), "retentionSinkHold"),
+        (json!({"queue": "q", "options": {"retentionSinkHold": "lake"}}), "retentionSinkHoldForce"),
+        (json!({"queue": "q", "retentionSinkHoldForce": 1}), "neither true nor false"),
     ] {
         let reply = node.post("/api/v1/configure", body).await;
         assert_eq!(reply.status, 400);
         assert!(reply.json()["error"].as_str().unwrap().contains(part), "{}", reply.text());
     }
     assert_eq!(node.get("/api/v1/resources/queues").await.json(), json!({"queues": []}));
+    let forced = json!({"queue": "q", "options": {"retentionSinkHold": "lake",
+        "retentionSinkHoldForce": true}});
+    let reply = node.post("/api/v1/configure", forced).await;
+    assert_eq!(
+        (reply.status, &reply.json()["options"]["retentionSinkHold"]),
+        (200, &json!("lake"))
+    );
 }
 
 #[tokio::test]
