@@ -284,6 +284,11 @@ impl Host for SinkHost {
         self.look(|view| lost::committed(view, TenantId::DEFAULT, &self.sink, queue, now))
     }
 
+    fn begun(&self, queue: &str) -> Result<u64, HostError> {
+        let now = self.applied();
+        self.look(|view| lost::begun(view, TenantId::DEFAULT, &self.sink, queue, now))
+    }
+
     fn decrypt(
         &self,
         queue: QueueId,

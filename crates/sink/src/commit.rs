@@ -286,9 +286,11 @@ impl Progress {
         self.point(context, lease, &intent, key, sha256_hex(json.as_bytes()), &document).await
     }
 
-    /// Whether this node has not applied the commit of the intent's window.
+    /// Whether this node has applied neither the commit of the intent's window nor an intent that
+    /// another owner, of a release that makes other bytes, wrote for it.
     fn is_kept(&self, context: &Context, intent: &Intent) -> Result<bool, HostError> {
-        Ok(context.host.committed(&self.queue)? < intent.k)
+        let host = &context.host;
+        Ok(host.committed(&self.queue)? < intent.k && host.begun(&self.queue)? <= self.intent.1)
     }
 
     /// Whether the queue was deleted before the intent came, so that nothing pinned its records.

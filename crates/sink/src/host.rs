@@ -200,6 +200,12 @@ pub trait Host: Send + Sync + 'static {
     /// call was whole.
     fn committed(&self, queue: &str) -> Result<u64, HostError>;
 
+    /// Version of a queue's intent row as this node has applied it; 0 before the first. May lag
+    /// behind what [`Host::kv`] answered. Does not block.
+    ///
+    /// Above that of an owner's own intent, another owner has begun the window anew.
+    fn begun(&self, queue: &str) -> Result<u64, HostError>;
+
     /// Appends the payload of an envelope to `into`. The error says why it does not open and what to
     /// do, to be read after the words "the payload"; then `into` is as it was.
     fn decrypt(

@@ -287,6 +287,19 @@ pub fn committed(
     Ok(document::<Committed>(tables, tenant, &key, now)?.map_or(0, |done| done.k))
 }
 
+/// Version of the row of a queue's last intent; 0 before the first. It rises with each intent.
+pub fn begun(
+    tables: &impl Tables,
+    tenant: TenantId,
+    sink: &str,
+    queue: &str,
+    now: Stamp,
+) -> Result<u64, StorageError> {
+    let key = row_key(sink, queue, RowKind::Intent);
+    let row = kv::live(tenant, SINK_NAMESPACE, &key, now, tables)?;
+    Ok(row.map_or(0, |row| row.version))
+}
+
 /// The ranges that window `k` of a queue lists, by partition and offset: final from its intent on,
 /// gone with its commit.
 pub fn ranges(

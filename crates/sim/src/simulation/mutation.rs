@@ -155,6 +155,7 @@ impl MutantHost {
     /// An intent as it would be with the settings of this owner.
     fn of_today(&self, row: &mut KvRow) {
         let Ok(mut intent) = Intent::from_json(&row.value) else { return };
+        intent.format = self.today.encoding.format().to_owned();
         intent.compression = self.today.encoding.compression().to_owned();
         intent.level = self.today.encoding.level();
         intent.wrap = self.today.wrap;
@@ -260,6 +261,10 @@ impl Host for MutantHost {
 
     fn committed(&self, queue: &str) -> Result<u64, HostError> {
         self.inner.committed(queue)
+    }
+
+    fn begun(&self, queue: &str) -> Result<u64, HostError> {
+        self.inner.begun(queue)
     }
 
     fn decrypt(

@@ -157,3 +157,9 @@ pub(super) fn committed(store: &MemoryStore, queue: &str) -> Result<u64, HostErr
     let now = query::last_stamp(store).map_err(broken)?;
     lost::committed(store, TenantId::DEFAULT, SINK, queue, now).map_err(broken)
 }
+
+/// Version of the last intent.
+pub(super) fn begun(store: &MemoryStore, queue: &str) -> Result<u64, HostError> {
+    let now = query::last_stamp(store).map_err(broken)?;
+    lost::begun(store, TenantId::DEFAULT, SINK, queue, now).map_err(broken)
+}

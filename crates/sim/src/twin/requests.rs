@@ -110,6 +110,10 @@ impl Host for OwnerHost {
         self.0.broker.look(|store| reading::committed(store, queue))
     }
 
+    fn begun(&self, queue: &str) -> Result<u64, HostError> {
+        self.0.broker.look(|store| reading::begun(store, queue))
+    }
+
     fn decrypt(
         &self,
         _queue: QueueId,

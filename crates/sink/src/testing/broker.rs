@@ -452,6 +452,11 @@ impl Host for SimHost {
         Ok(done.map_or(0, |done| done.k))
     }
 
+    fn begun(&self, queue: &str) -> Result<u64, HostError> {
+        let row = row_key(SINK, queue, RowKind::Intent);
+        Ok(self.broker.world.lock().kv.get(&row).map_or(0, |row| row.version))
+    }
+
     fn decrypt(
         &self,
         _queue: QueueId,
