@@ -513,6 +513,17 @@ async fn of_all_queues_the_deleted_ones_leave_no_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_all_queues_one_that_is_listed_and_not_there_is_tried_with_pauses() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let owner = Owner::start(&broker, &store, settings(&[("QUEUES", "*")]), Arc::default());
+    broker.list("ghost");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // A claim and a release each time; pauses are 50 ms on average.
+    let effects = owner.faults.count();
+    assert!((50..2000).contains(&effects), "{effects} effects in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn queues_spread_over_nodes_and_come_back() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
     let queues: Vec<_> = (0..4).map(|n| broker.create(&format!("q{n}"))).collect();

@@ -78,6 +78,8 @@ impl Worker {
                 Claim::Held(lease) => {
                     let stop = self.hold(&lease).await;
                     if stop == Stop::Missing && context.settings.queues == Queues::All {
+                        // Begun anew while the queue is listed, which it can be for long.
+                        self.rest(pause(context.host.random(), 1)).await;
                         return;
                     }
                     self.stopped(stop).await;

@@ -222,6 +222,22 @@ impl SimBroker {
         }
     }
 
+    /// Lists a queue that is not there, and of which no window has anything to say yet.
+    pub fn list(&self, name: &str) {
+        let range = LostRange {
+            partition: "p".into(),
+            incarnation: 99,
+            from: 0,
+            to: 0,
+            reason: LossReason::Retention,
+        };
+        let mut world = self.world.lock();
+        world.lost.insert((name.to_owned(), u64::MAX - 1), (Stamp::ZERO, vec![range]));
+        world.changes += 1;
+        drop(world);
+        self.news.notify_waiters();
+    }
+
     /// A window lists at most so many ranges.
     pub fn list_at_most(&self, ranges: usize) {
         self.world.lock().ranges_max = ranges;
