@@ -4,7 +4,7 @@
 
 use crate::chance::Chance;
 use crate::lake;
-use queen_sink::encode::{Compression, ENCODER_REVISION, Encoding};
+use queen_sink::encode::{Compression, ENCODER_REVISION, Encoding, PageCompression};
 use queen_sink::layout::{Align, Layout};
 use queen_sink::settings::{Queues, Settings, StartAt, Surroundings};
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub upgrades: bool,
     /// The broker is restored from a backup in the end.
     pub restored: bool,
+    /// Some owners write Parquet.
+    parquet: bool,
     base: Settings,
 }
 
@@ -75,6 +77,7 @@ impl Plan {
             lease: Duration::from_secs(*chance.pick(&[20, 30, 60]).unwrap_or(&30)),
             upgrades: chance.below(5) == 0,
             restored,
+            parquet: chance.below(6) == 0,
             base: base(),
         }
     }
@@ -99,6 +102,11 @@ impl Plan {
         ];
         let compression = chance.pick(&kinds).copied().unwrap_or(Compression::None);
         settings.encoding = Encoding::Jsonl(compression);
+        if self.parquet && chance.below(2) == 0 {
+            let kinds = [PageCompression::Snappy, PageCompression::ZSTD, PageCompression::Zstd(1)];
+            let compression = chance.pick(&kinds).copied().unwrap_or(PageCompression::ZSTD);
+            settings.encoding = Encoding::Parquet(compression);
+        }
         settings.layout = if chance.below(3) == 0 { Layout::PerPartition } else { Layout::Merged };
         settings.align = chance.pick(&self.aligns).copied().unwrap_or(Align::Hour);
         settings.prefix = chance.pick(&self.prefixes).map_or("queen", |prefix| prefix).to_owned();
