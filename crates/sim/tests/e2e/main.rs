@@ -10,6 +10,7 @@ mod encryption;
 mod full_disk;
 mod kill;
 mod lake_wait;
+mod loss;
 mod parquet;
 mod power_cut;
 mod refusals;
