@@ -134,6 +134,24 @@ async fn nothing_is_in_the_clear_on_the_disk_and_nothing_sealed_in_the_lake() {
 }
 
 #[tokio::test]
+async fn what_was_sealed_is_in_the_clear_in_a_parquet_lake() {
+    let s3 = Seaweed::start().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let pairs = sink_settings(&s3.endpoint(), "secrets");
+    let parquet = [("QUEEN_S3_MAX_WINDOW_MS", "500"), ("QUEEN_S3_FORMAT", "parquet")];
+    let setup = keys(&Setup::new(dir.path()).with(pairs).with(parquet), Some(KEYS[0]), &[]);
+    let mut expected = Expected::new();
+    let mut broker = setup.start().await.unwrap();
+    encrypted(&broker, "secrets").await;
+    push(&broker, "secrets", 0..300, &mut expected).await;
+    let (files, report) = whole_lake(&s3.endpoint(), &expected, PATIENCE).await.unwrap();
+    assert!(report.faults.is_empty(), "{}\n{}", report.text(), broker.tail());
+    assert!(files.0.keys().any(|key| key.ends_with(".parquet")));
+    broker.kill().unwrap();
+    assert_eq!(holding(dir.path(), MARKER), [""; 0], "after kill -9");
+}
+
+#[tokio::test]
 async fn a_wrong_key_stops_the_queue_alone_and_the_right_one_lets_it_go_on() {
     let s3 = Seaweed::start().await.unwrap();
     let dir = tempfile::tempdir().unwrap();
