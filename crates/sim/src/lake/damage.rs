@@ -1,4 +1,4 @@
-//! Nine kinds of damage, to prove that the checker sees each.
+//! Kinds of damage, to prove that the checker sees each.
 //!
 //! Owns: doing the damage as a careful liar would: hashes, lengths, sums and the chain of manifests
 //! are made to agree again wherever the damage itself is not about them. Leaves to others: finding
@@ -36,11 +36,15 @@ pub enum Damage {
     CountChanged,
     /// There is one more data object.
     ObjectAdded,
+    /// A manifest lists a record as lost that is in the lake.
+    LossInvented,
+    /// A manifest lists a lost range twice.
+    LossRepeated,
 }
 
 impl Damage {
     /// All kinds.
-    pub const ALL: [Damage; 9] = [
+    pub const ALL: [Damage; 11] = [
         Damage::ObjectRemoved,
         Damage::ByteFlipped,
         Damage::LineRemoved,
@@ -50,6 +54,8 @@ impl Damage {
         Damage::ManifestRemoved,
         Damage::CountChanged,
         Damage::ObjectAdded,
+        Damage::LossInvented,
+        Damage::LossRepeated,
     ];
 
     /// The fault that a check of the damaged lake must name.
@@ -64,6 +70,8 @@ impl Damage {
             Damage::ManifestRemoved => Kind::ManifestMissing,
             Damage::CountChanged => Kind::ManifestCount,
             Damage::ObjectAdded => Kind::ObjectStranger,
+            Damage::LossInvented => Kind::LossUntrue,
+            Damage::LossRepeated => Kind::LossRepeated,
         }
     }
 
@@ -100,6 +108,24 @@ impl Damage {
                 })?;
                 rechain(&mut out, prefix)?;
             }
+            Damage::LossInvented => {
+                let bytes = out.0.get(object).context("object")?;
+                let text = chance.pick(&expanded(object, bytes)?).cloned().context("no line")?;
+                let line = line::parse(&text).map_err(anyhow::Error::msg)?;
+                let range = lost_range(&line.partition, line.offset, line.offset);
+                edit_manifest(&mut out, &naming(files, object)?, |m| list(m, range))?;
+                rechain(&mut out, prefix)?;
+            }
+            Damage::LossRepeated => {
+                edit_manifest(&mut out, manifest, |m| {
+                    if m["lost"][0].is_null() {
+                        list(m, lost_range("lost before", 0, 3));
+                    }
+                    let again = m["lost"][0].clone();
+                    list(m, again);
+                })?;
+                rechain(&mut out, prefix)?;
+            }
             _ => {
                 let wide: Vec<_> = data.iter().filter(|key| lines_of(files, key) > 1).collect();
                 let object = chance.pick(&wide).context("no object of two lines to damage")?;
@@ -133,16 +159,9 @@ impl Damage {
         let bytes = packed(key, &lines)?;
         let (length, hash) = (bytes.len() as u64, sha256(&bytes));
         files.0.insert(key.to_owned(), bytes);
-        let of = |manifest: &Value| {
-            let objects = manifest["objects"].as_array();
-            objects.and_then(|list| list.iter().position(|o| o["key"] == *key))
-        };
-        let manifest = files.0.iter().find(|(_, bytes)| {
-            serde_json::from_slice(bytes).is_ok_and(|value: Value| of(&value).is_some())
-        });
-        let manifest = manifest.map(|(key, _)| key.clone()).context("no manifest names it")?;
+        let manifest = naming(files, key)?;
         edit_manifest(files, &manifest, |m| {
-            let Some(index) = of(m) else { return };
+            let Some(index) = place(m, key) else { return };
             let entry = &mut m["objects"][index];
             entry["bytes"] = length.into();
             entry["records"] = count.into();
@@ -167,6 +186,32 @@ fn keys(files: &Files, prefix: &str) -> (Vec<String>, Vec<String>) {
         }
     }
     keys
+}
+
+/// Where a manifest names an object.
+fn place(manifest: &Value, key: &str) -> Option<usize> {
+    manifest["objects"].as_array()?.iter().position(|object| object["key"] == *key)
+}
+
+/// Key of the manifest that names an object.
+fn naming(files: &Files, key: &str) -> anyhow::Result<String> {
+    let names = |bytes: &[u8]| {
+        serde_json::from_slice(bytes).is_ok_and(|value: Value| place(&value, key).is_some())
+    };
+    let found = files.0.iter().find(|(_, bytes)| names(bytes));
+    found.map(|(key, _)| key.clone()).context("no manifest names it")
+}
+
+fn lost_range(partition: &str, from: u64, to: u64) -> Value {
+    serde_json::json!({
+        "partition": partition, "incarnation": 1, "from": from, "to": to, "reason": "retention",
+    })
+}
+
+fn list(manifest: &mut Value, range: Value) {
+    if let Some(lost) = manifest["lost"].as_array_mut() {
+        lost.push(range);
+    }
 }
 
 fn edit_manifest(

@@ -60,6 +60,10 @@ kinds! {
     RecordDuplicated = "record-duplicated",
     /// An accepted record that is in no object and no list of loss.
     RecordLost = "record-lost",
+    /// A list of loss names a record that is in the lake.
+    LossUntrue = "loss-untrue",
+    /// A record stands more than once in the lists of loss.
+    LossRepeated = "loss-repeated",
     /// A record that nobody pushed.
     RecordUnknown = "record-unknown",
     /// A partition's offsets have a gap.

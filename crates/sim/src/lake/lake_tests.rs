@@ -96,7 +96,7 @@ fn a_good_lake_has_no_fault() {
 }
 
 #[test]
-fn each_of_nine_kinds_of_damage_is_found_under_its_own_name() {
+fn each_kind_of_damage_is_found_under_its_own_name() {
     let (files, expected) = good_lake();
     for damage in Damage::ALL {
         for seed in 0..20 {
@@ -199,6 +199,42 @@ fn offsets_that_a_manifest_lists_as_lost_are_no_gap() {
     *bytes = serde_json::to_vec(&manifest).unwrap();
     let report = found(&files, &expected);
     assert!(!report.has(Kind::RecordLost) && !report.has(Kind::OffsetGap), "{}", report.text());
+}
+
+/// Lists a range as lost in window `k` of `orders`.
+fn list(files: &mut Files, k: u64, (partition, incarnation): (&str, u64), from: u64, to: u64) {
+    let end = format!("queue=orders/windows/{k:010}.json");
+    let (_, bytes) = files.0.iter_mut().find(|(key, _)| key.ends_with(&end)).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    manifest["lost"].as_array_mut().unwrap().push(serde_json::json!({
+        "partition": partition, "incarnation": incarnation, "from": from, "to": to,
+        "reason": "retention"
+    }));
+    *bytes = serde_json::to_vec(&manifest).unwrap();
+}
+
+#[test]
+fn an_offset_that_two_windows_list_as_lost_is_found_and_that_of_another_incarnation_is_not() {
+    let cases = [(("p", 7), 9, 9, true), (("p", 7), 10, 12, false), (("p", 8), 9, 9, false)];
+    for (of, from, to, repeated) in cases {
+        let (mut files, expected) = good_lake();
+        list(&mut files, 1, ("p", 7), 0, 9);
+        list(&mut files, 2, of, from, to);
+        assert_eq!(found(&files, &expected).has(Kind::LossRepeated), repeated, "{of:?} {from}");
+        list(&mut files, 2, ("p", 7), 2, 3);
+        assert!(found(&files, &expected).has(Kind::LossRepeated), "inside the first");
+    }
+}
+
+#[test]
+fn a_record_of_the_lake_that_a_later_window_lists_as_lost_is_found() {
+    for (offsets, untrue) in [((11, 12), true), ((12, 12), false)] {
+        let (mut files, expected) = good_lake();
+        list(&mut files, 3, ("cust-1", 1), offsets.0, offsets.1);
+        let report = found(&files, &expected);
+        assert_eq!(report.has(Kind::LossUntrue), untrue, "{}", report.text());
+        assert!(report.faults.len() == usize::from(untrue), "{}", report.text());
+    }
 }
 
 #[test]

@@ -125,6 +125,9 @@ pub struct ObjectEntry {
 pub struct LostEntry {
     /// Partition name.
     pub partition: String,
+    /// Queue incarnation: offsets begin anew with each.
+    #[serde(default)]
+    pub incarnation: u64,
     /// First offset.
     pub from: u64,
     /// Last offset.

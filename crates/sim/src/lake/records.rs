@@ -74,6 +74,7 @@ pub fn check(queues: &[QueueLines], expected: &Expected, faults: &mut Vec<Fault>
             records.entry((&line.partition, line.offset)).or_default().push(line);
         }
         once(&queue.queue, records, &queue.lost, faults);
+        listed_once(&queue.queue, &queue.lost, faults);
         gapless(&queue.queue, records, &queue.lost, faults);
     }
     let mut accepted: HashMap<(&str, &str, u64), &Accepted> = HashMap::new();
@@ -134,8 +135,27 @@ fn once(
         if lost.iter().any(|l| listed(&l)) {
             let at = format!("{queue:?} {partition:?} offset {offset}");
             let what = "in the lake, and listed as lost";
-            faults.push(Fault::new(Kind::RecordDuplicated, at, what));
+            faults.push(Fault::new(Kind::LossUntrue, at, what));
         }
+    }
+}
+
+/// Holds the lists of loss against one another.
+fn listed_once(queue: &str, lost: &[LostEntry], faults: &mut Vec<Fault>) {
+    let mut ranges: Vec<&LostEntry> = lost.iter().collect();
+    ranges.sort_by_key(|l| (l.incarnation, &l.partition, l.from));
+    let mut before: Option<(u64, &str, u64)> = None;
+    for LostEntry { partition, incarnation, from, to } in ranges {
+        let same = before.filter(|(id, name, _)| (*id, *name) == (*incarnation, partition));
+        if let Some((_, _, last)) = same
+            && *from <= last
+        {
+            let at = format!("{queue:?} {partition:?} offsets {from}..={to}");
+            let what = format!("offsets up to {last} are listed already");
+            faults.push(Fault::new(Kind::LossRepeated, at, what));
+        }
+        let last = same.map_or(*to, |(_, _, last)| last.max(*to));
+        before = Some((*incarnation, partition, last));
     }
 }
 
