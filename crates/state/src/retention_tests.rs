@@ -164,6 +164,44 @@ fn held_until(name: &str, key: &str) {
 }
 
 #[test]
+fn a_sink_that_is_away_for_a_week_is_warned_of_then_no_longer_waited_for_and_its_loss_is_listed() {
+    use crate::hold::{Phase, held};
+    const DAY: u64 = 86_400;
+    let mut world = World::new();
+    // The cap is the default: seven days.
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 10;
+        options.retention_sink_hold = "lake".into();
+    });
+    let kind = queen_core::kv::KvOpKind::Put {
+        key: "s3:lake:q:start",
+        value: r#"{"stamp":1,"mode":"earliest"}"#,
+        ttl_seconds: None,
+        expect: None,
+    };
+    let op = queen_core::kv::KvOp { ns: "queen-s3", kind, required: false };
+    world.apply(&Command::Kv(KvBatch { tenant: TENANT, ops: vec![op] }));
+    let oldest = world.push("q", "p", 2).stamp;
+    let queue = world.queue_id("q");
+    let mut at = |after: u64| {
+        // A command is applied one microsecond after `now`.
+        world.now = oldest.plus_seconds(after).0 - 1;
+        world.tick(&[queue]);
+        let row = crate::step::queue_with_id(&world.store, queue).unwrap().unwrap();
+        let hold = held(&world.store, &row, Stamp(world.now)).unwrap();
+        let lost = crate::lost::ranges(&world.store, TENANT, "lake", "q", 1).unwrap();
+        let lost: Vec<_> = lost.iter().map(|range| (range.from, range.to, range.reason)).collect();
+        (hold.map(|hold| hold.phase), log_start(&world, "p"), lost)
+    };
+    assert_eq!(at(6 * DAY - 1), (Some(Phase::Holding), 0, vec![]));
+    assert_eq!(at(6 * DAY), (Some(Phase::Ending), 0, vec![]));
+    assert_eq!(at(7 * DAY), (Some(Phase::Ended), 0, vec![]));
+    let gap = vec![(0, 1, queen_core::sink::LossReason::Retention)];
+    assert_eq!(at(7 * DAY + 1), (None, 2, gap));
+}
+
+#[test]
 fn a_full_disk_ends_a_hold_and_is_named_as_the_reason() {
     let mut world = World::new();
     world.configure("q", |options| {
