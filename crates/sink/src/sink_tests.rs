@@ -359,6 +359,30 @@ async fn a_bucket_ahead_of_the_broker_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lag_is_the_age_of_the_oldest_record_that_waits_and_nothing_when_none_does() {
+    let (broker, store) = (SimBroker::new(), SimStore::default());
+    let id = broker.create("orders");
+    let owner = Owner::plain(&broker, &store);
+    let lag = || owner.queue()["lagSeconds"].as_f64().unwrap();
+    for records in [1, 2] {
+        broker.push(id, &[("p", "1")]);
+        let mut highest: f64 = 0.0;
+        until("the record in the bucket", || {
+            highest = highest.max(lag());
+            committed(&broker).is_some_and(|c| c.records == records)
+        })
+        .await;
+        assert!((9.0..12.0).contains(&highest), "up to the window's age: {highest}");
+        until("filling", || owner.state() == "filling").await;
+        // Idle for more than an hour, and past the end of one.
+        for _ in 0..400 {
+            assert_eq!(lag(), 0.0);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bucket_that_refuses_is_shown_and_waited_for() {
     let (broker, store) = (SimBroker::new(), SimStore::default());
     store.fail(Some(ErrorKind::WrongSecret));
