@@ -86,7 +86,8 @@ impl Holds {
                     queue,
                     sink,
                     oldest,
-                    "a hold has ended: records that the sink has not copied go and are listed as lost"
+                    "a hold has ended: records that the sink has not begun to copy go, and are listed \
+                     as lost"
                 ),
             }
         }
