@@ -31,7 +31,7 @@ use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found, sour
 use crate::layout::{Align, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
 use crate::making::Made;
-use crate::manifest::{Owner, RANGES_MAX, is_of, manifest};
+use crate::manifest::{Owner, RANGES_MAX, is_of, is_of_release, manifest};
 use crate::open_uploads::OpenUploads;
 use crate::produce::Summary;
 use crate::settings::CrashPoint;
@@ -218,13 +218,22 @@ impl Progress {
                 intent.k, intent.bucket, context.settings.bucket.bucket
             )));
         }
-        let key = self.keys(context, &intent.prefix).manifest(intent.k);
+        let keys = self.keys(context, &intent.prefix);
+        let key = keys.manifest(intent.k);
         if let Some(bytes) = self.get(context, &key).await? {
             let found = Manifest::from_json(&bytes).ok();
-            let found = found.filter(|found| is_of(found, self.owner(context), &intent));
             let Some(found) = found else { return Err(self.diverged(&key)) };
-            let sha256 = sha256_hex(&bytes);
-            return self.point(context, lease, &intent, key, sha256, &found).await;
+            if is_of(&found, self.owner(context), &intent) {
+                let sha256 = sha256_hex(&bytes);
+                return self.point(context, lease, &intent, key, sha256, &found).await;
+            }
+            // A try of another release that this one could not see when it began the window anew: its
+            // objects may be overwritten already, so it is not adopted but written over.
+            let earlier = is_of_release(&found, self.owner(context), &intent);
+            let followed = self.get(context, &keys.manifest(intent.k + 1)).await?.is_some();
+            if !earlier || followed {
+                return Err(self.diverged(&key));
+            }
         }
         let encoder = context.settings.encoder;
         let kind = kind_of_found(&intent, context.settings.target_bytes);

@@ -79,6 +79,12 @@ pub fn is_of(manifest: &Manifest, owner: Owner<'_>, intent: &Intent) -> bool {
         && same(|m| format!("{}\n{}\n{}", m.writer, m.committed_at, m.prev))
 }
 
+/// Whether the manifest is that of the same window, by this release or by one whose bytes differ.
+pub fn is_of_release(manifest: &Manifest, owner: Owner<'_>, intent: &Intent) -> bool {
+    let (encoder, writer) = (manifest.encoder, manifest.writer.clone());
+    is_of(manifest, owner, &Intent { encoder, writer, ..intent.clone() })
+}
+
 fn manifest_like(owner: Owner<'_>, intent: &Intent) -> Manifest {
     manifest(owner, intent, Vec::new(), Summary::default(), Vec::new(), None)
 }
