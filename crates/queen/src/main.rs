@@ -53,8 +53,7 @@ enum Subcommands {
     /// Run broker, S3 server and sink in one folder, to try everything
     #[command(after_help = "\
 Everything lies in one folder (--dir), nothing else is touched. QUEEN_S3_QUEUES, QUEEN_S3_START,
-QUEEN_S3_FORMAT, QUEEN_S3_COMPRESSION and QUEEN_S3_PARQUET_CODEC may be set as for `serve`. The
-bucket is a folder of files, so a queue's name has at most 249 bytes here (those other than A-Z a-z 0-9 . _ - count three times).
+QUEEN_S3_FORMAT, QUEEN_S3_COMPRESSION and QUEEN_S3_PARQUET_CODEC may be set as for `serve`.
 
 Example:
   queen dev --window-ms 2000      files close after two seconds")]
