@@ -363,6 +363,7 @@ async fn the_lag_is_the_age_of_the_oldest_record_that_waits_and_nothing_when_non
     let (broker, store) = (SimBroker::new(), SimStore::default());
     let id = broker.create("orders");
     let owner = Owner::plain(&broker, &store);
+    until("a claim", || owner.state() == "filling").await;
     let lag = || owner.queue()["lagSeconds"].as_f64().unwrap();
     for records in [1, 2] {
         broker.push(id, &[("p", "1")]);
