@@ -208,17 +208,19 @@ impl Worker {
         }
     }
 
+    /// Waits until there is something to do: the queue, or a window or loss of one that was deleted,
+    /// also when another owner began the window.
     async fn until_there(&mut self) {
         let mut seen = 0;
         let wish = self.wish.clone();
         let host = &self.context.host;
-        let idle = || !matches!(host.loss(&self.queue, u64::MAX), Ok(Some(_)));
-        while host.queue(&self.queue).is_none() && idle() {
+        let listed = || host.queues().iter().any(|info| *info.name == *self.queue);
+        while !listed() {
             tokio::select! {
-            biased;
-                           now = host.queues_changed(seen) => seen = now,
-                           () = wish.until(|wish| wish != Wish::Run) => return,
-                       }
+                biased;
+                now = host.queues_changed(seen) => seen = now,
+                () = wish.until(|wish| wish != Wish::Run) => return,
+            }
         }
     }
 
