@@ -454,8 +454,9 @@ impl Progress {
             return Ok(());
         }
         let Some(committed) = &self.committed.0 else { return Ok(()) };
-        // A fenced owner that wakes up late knows of fewer windows than the hour has.
-        if context.host.committed(&self.queue)? != committed.k {
+        // A fenced owner that wakes up late knows of fewer windows than the hour has, or will have.
+        let host = &context.host;
+        if host.committed(&self.queue)? != committed.k || host.begun(&self.queue)? > self.intent.1 {
             return Err(Stop::Fenced);
         }
         let hour = Stamp(committed.hour.hour);
