@@ -255,7 +255,7 @@ def shapes(args):
         "100,000 partitions": ([["--messages", 2 * million, "--partitions", 100_000, "--size", size, "--spread"]], 1),
         "10,000 partitions x 1 message": ([["--messages", 10_000, "--partitions", 10_000, "--size", size, "--spread"]], 1),
         "fifty queues": ([["--queue", f"q{i}", "--messages", 40_000, "--partitions", 1000, "--size", size, "--spread"] for i in range(50)], 50),
-        "1 MB payloads": ([["--messages", 1000, "--partitions", 10, "--size", million, "--batch", 10]], 1),
+        "1 MB payloads": ([["--messages", 1000, "--partitions", 10, "--size", million, "--batch", 10, "--clients", 2]], 1),
     }
     for format in args.format.split(","):
         for name, (pushes, _) in cells.items():
