@@ -229,9 +229,9 @@ impl Progress {
             }
             // A try of another release that this one could not see when it began the window anew: its
             // objects may be overwritten already, so it is not adopted but written over.
-            let earlier = is_of_release(&found, self.owner(context), &intent);
-            let followed = self.get(context, &keys.manifest(intent.k + 1)).await?.is_some();
-            if !earlier || followed {
+            if !is_of_release(&found, self.owner(context), &intent)
+                || self.get(context, &keys.manifest(intent.k + 1)).await?.is_some()
+            {
                 return Err(self.diverged(&key));
             }
         }
