@@ -31,7 +31,9 @@ async fn server() -> Server {
     Server { endpoint, dir }
 }
 
-fn settings(endpoint: &str, bucket: &str, key: &str, secret: &str) -> BucketSettings {
+/// A bucket with keys of its own and nothing else set; the tests of `client` and `credentials` start
+/// from it, too.
+pub(super) fn settings(endpoint: &str, bucket: &str, key: &str, secret: &str) -> BucketSettings {
     BucketSettings {
         endpoint: endpoint.to_owned(),
         region: "us-east-1".to_owned(),

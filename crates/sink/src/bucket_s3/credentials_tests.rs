@@ -89,19 +89,10 @@ impl Hand {
 
 fn settings(machine: Machine) -> BucketSettings {
     BucketSettings {
-        endpoint: "http://127.0.0.1:1".to_owned(),
         region: "eu-west-1".to_owned(),
-        bucket: "lake".to_owned(),
         keys: None,
         machine: Machine { session: "queen".to_owned(), ..machine },
-        path_style: true,
-        sse: None,
-        checksum: crate::settings::Checksum::Auto,
-        expected_owner: None,
-        acl: None,
-        ca_file: None,
-        multipart_threshold: 64 << 20,
-        request_timeout: Duration::from_secs(20),
+        ..crate::bucket_s3::tests::settings("http://127.0.0.1:1", "lake", "", "")
     }
 }
 

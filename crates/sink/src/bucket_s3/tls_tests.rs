@@ -4,7 +4,7 @@
 use super::*;
 use crate::bucket::{Bucket, ErrorKind};
 use crate::bucket_s3::S3Bucket;
-use crate::settings::{Machine, Secret, StaticKeys};
+use crate::bucket_s3::tests::settings;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -61,25 +61,7 @@ async fn server(name: &str, until: i32) -> Server {
 }
 
 async fn get(endpoint: String, ca_file: Option<String>) -> Result<(), (ErrorKind, String)> {
-    let settings = BucketSettings {
-        endpoint,
-        region: "us-east-1".to_owned(),
-        bucket: "lake".to_owned(),
-        keys: Some(StaticKeys {
-            access_key: "queen".to_owned(),
-            secret_key: Secret::new("hush"),
-            session_token: None,
-        }),
-        machine: Machine::default(),
-        path_style: true,
-        sse: None,
-        checksum: crate::settings::Checksum::Auto,
-        expected_owner: None,
-        acl: None,
-        ca_file,
-        multipart_threshold: 64 << 20,
-        request_timeout: Duration::from_secs(20),
-    };
+    let settings = BucketSettings { ca_file, ..settings(&endpoint, "lake", "queen", "hush") };
     let bucket = S3Bucket::new(&settings).unwrap();
     bucket.get("a", 9).await.map(drop).map_err(|error| (error.kind, error.text))
 }
