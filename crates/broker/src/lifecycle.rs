@@ -125,6 +125,7 @@ impl Broker {
             dir: options.dir.join("log"),
             node_id: options.node_id,
             wal: options.wal.clone(),
+            cluster: None,
         };
         let node = RaftNode::start(log, applier).await?;
         let purge = node.clone();

@@ -11,10 +11,12 @@
 #![allow(clippy::result_large_err)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod cluster;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gather;
+mod group;
 mod log_storage;
 mod machine;
 mod mark;
@@ -26,6 +28,10 @@ mod types;
 mod vote;
 mod wal;
 
+pub use cluster::{
+    AskError, ClusterOptions, Leader, Members, MembershipCode, MembershipError, Peer, Role,
+    Service, Standing, TlsFiles,
+};
 pub use error::{NotProposed, StartError};
-pub use machine::{Committed, Machine, MachineFailed};
+pub use machine::{Committed, Machine, MachineFailed, SnapshotSink, SnapshotSource};
 pub use node::{RaftNode, RaftOptions, WalOptions};

@@ -1,8 +1,10 @@
 //! What the log asks of the state that it drives.
 //!
-//! Owns: the [`Machine`] trait and the entries handed to it. Leaves to others: everything an entry does.
+//! Owns: the [`Machine`] trait, the entries handed to it, the two ends of a snapshot. Leaves to others:
+//! everything an entry does, what a snapshot holds.
 
 use bytes::Bytes;
+use std::io;
 use std::sync::Arc;
 
 /// One committed log entry.
@@ -27,8 +29,8 @@ pub struct MachineFailed(pub String);
 
 /// The state driven by the log.
 ///
-/// All calls but [`Machine::applied`] come from one thread, in order. They may block (disk reads): the
-/// next group of proposals is synced meanwhile.
+/// Calls of [`Machine::apply`], [`Machine::leadership`] and [`SnapshotSink::install`] come one at a time,
+/// in order. They may block (disk reads): the next group of proposals is synced meanwhile.
 pub trait Machine: Send + Sync + 'static {
     /// Mark of the last entry whose effect the machine holds; `None` when it holds nothing.
     ///
@@ -48,4 +50,36 @@ pub trait Machine: Send + Sync + 'static {
     /// applied by now may never be applied, or may be applied later; its outcome is unknown. After
     /// `Some`, everything committed in earlier terms has been applied.
     fn leadership(&self, term: Option<u64>);
+
+    /// A snapshot of everything applied up to some recent entry, to be sent to another node.
+    ///
+    /// May block for as long as a checkpoint takes; called beside [`Machine::apply`], which goes on.
+    fn snapshot(&self) -> Result<Box<dyn SnapshotSource>, MachineFailed> {
+        Err(MachineFailed("cannot make a snapshot".into()))
+    }
+
+    /// A place for the snapshot of another node, beside the machine's own state.
+    fn receive(&self) -> Result<Box<dyn SnapshotSink>, MachineFailed> {
+        Err(MachineFailed("cannot receive a snapshot".into()))
+    }
+}
+
+/// A snapshot that is being read. Dropping it lets go of what it holds back.
+pub trait SnapshotSource: Send {
+    /// The mark of the last entry in it (see [`Committed::mark`]).
+    fn mark(&self) -> &[u8];
+
+    /// Appends the next piece, at most 1 MiB, to `into`; false when there is no more after it.
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<bool>;
+}
+
+/// A snapshot that is being received. Dropping it removes what came.
+pub trait SnapshotSink: Send {
+    /// Takes the next piece.
+    fn write(&mut self, piece: &[u8]) -> io::Result<()>;
+
+    /// Checks what came and puts it in the place of the machine's state, atomically: after a crash at any
+    /// instruction there is the one or the other. What [`Machine::apply`] is called with next follows the
+    /// snapshot's mark.
+    fn install(self: Box<Self>) -> Result<(), MachineFailed>;
 }

@@ -15,13 +15,13 @@ use crate::state_machine::Checkpoint;
 use crate::transport::NoPeers;
 use crate::types::TypeConfig;
 use crate::wal::{Disk, RealDisk, Wal};
-use crate::{Machine, NotProposed, StartError};
+use crate::{ClusterOptions, Leader, Machine, NotProposed, Peer, Service, StartError};
 use bytes::Bytes;
 use futures::FutureExt;
 use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
 /// How a node runs.
@@ -33,12 +33,14 @@ pub struct RaftOptions {
     pub node_id: u64,
     /// Sizes of the log's files.
     pub wal: WalOptions,
+    /// The group of several nodes that this one belongs to; `None`: a group of one.
+    pub cluster: Option<ClusterOptions>,
 }
 
 impl RaftOptions {
-    /// Node 1 in `dir`, default sizes.
+    /// Node 1 in `dir`, default sizes, alone.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), node_id: 1, wal: WalOptions::default() }
+        Self { dir: dir.into(), node_id: 1, wal: WalOptions::default(), cluster: None }
     }
 }
 
@@ -72,21 +74,24 @@ impl Default for WalOptions {
 /// A running node; cheap to clone. When the last clone is dropped the node stops by itself.
 #[derive(Clone)]
 pub struct RaftNode {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
-    gather: Arc<Gather>,
-    raft: Raft<TypeConfig>,
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) gather: Arc<Gather>,
+    pub(crate) raft: Raft<TypeConfig>,
     wal: Wal,
     checkpoint: Checkpoint,
-    leadership: watch::Receiver<Option<u64>>,
-    life: watch::Receiver<Life>,
+    pub(crate) leadership: watch::Receiver<Option<u64>>,
+    pub(crate) leader: watch::Receiver<Option<Leader>>,
+    pub(crate) service: OnceLock<Arc<dyn Service>>,
+    pub(crate) life: watch::Receiver<Life>,
     stop: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Life {
+pub(crate) enum Life {
     Running,
     Ended,
     Failed(String),
@@ -229,6 +234,8 @@ struct Running {
     gather: Arc<Gather>,
     checkpoint: Checkpoint,
     leadership: watch::Sender<Option<u64>>,
+    leader: watch::Sender<Option<Leader>>,
+    id: u64,
 }
 
 type Started = (oneshot::Sender<Result<RaftNode, StartError>>, RaftNode);
@@ -253,6 +260,9 @@ impl Running {
         machine: Arc<dyn Machine>,
         wal: Wal,
     ) -> Result<Self, StartError> {
+        if options.cluster.is_some() {
+            return Err(StartError::Failed("this build starts single nodes only".into()));
+        }
         let state_machine = replay::replay(options, &wal, machine.clone())?;
         let vote = crate::vote::load(&options.dir)?;
         let last = wal.state().1;
@@ -278,16 +288,20 @@ impl Running {
             matches!(teller.client_write_ff(gathering).now_or_never(), Some(Ok(())))
         }));
         let (leadership, _) = watch::channel(None);
-        Ok(Self { machine, raft, wal, gather, checkpoint, leadership })
+        let (leader, _) = watch::channel(None);
+        Ok(Self { machine, raft, wal, gather, checkpoint, leadership, leader, id })
     }
 
     fn node(&self, stop: watch::Sender<bool>, life: watch::Receiver<Life>) -> RaftNode {
         let shared = Shared {
+            id: self.id,
             gather: self.gather.clone(),
             raft: self.raft.clone(),
             wal: self.wal.clone(),
             checkpoint: self.checkpoint.clone(),
             leadership: self.leadership.subscribe(),
+            leader: self.leader.subscribe(),
+            service: OnceLock::new(),
             life,
             stop,
         };
@@ -346,6 +360,8 @@ impl Running {
         self.machine.leadership(term);
         self.gather.set_leader_term(term.unwrap_or(0));
         self.leadership.send_replace(term);
+        let Peer { raft, http } = Peer::default();
+        self.leader.send_replace(term.map(|term| Leader { id: self.id, term, raft, http }));
     }
 
     async fn end(&self, started: Option<Started>) -> Life {

@@ -286,3 +286,35 @@ async fn a_missing_vote_or_log_stops_the_start() {
     let error = RaftNode::start(small(dir.path()), Record::over(None)).await.err().unwrap();
     assert!(error.to_string().contains("a vote of term 1, but the log is empty"), "{error}");
 }
+
+struct Echo;
+
+impl Service for Echo {
+    fn answer(&self, request: Bytes) -> futures::future::BoxFuture<'static, Bytes> {
+        Box::pin(std::future::ready(request))
+    }
+}
+
+#[tokio::test]
+async fn a_single_node_is_its_own_leader_for_reads_and_questions() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Record::over(None);
+    let node = RaftNode::start(small(dir.path()), machine.clone()).await.unwrap();
+    let question = Bytes::from_static(b"who leads?");
+    let not_yet = node.ask_leader(question.clone()).await;
+    assert!(matches!(not_yet, Err(crate::AskError::NotSent(_))), "{not_yet:?}");
+    node.serve(Arc::new(Echo));
+    assert_eq!(node.ask_leader(question.clone()).await, Ok(question.clone()));
+    node.propose(Bytes::from_static(b"x")).unwrap();
+    machine.wait_for(1);
+    let applied = machine.state().entries.last().unwrap().index;
+    node.applied_at_least(applied).await.unwrap();
+    assert_eq!(node.read_index().await, Ok(applied));
+    let standing = node.standing();
+    assert_eq!((standing.role, standing.leader), (crate::Role::Leader, Some(1)));
+    assert_eq!(standing.members.voters, [1].into());
+    node.shutdown().await;
+    assert_eq!(node.ask_leader(question).await, Err(crate::AskError::NoLeader));
+    assert_eq!(node.read_index().await, Err(NotProposed::Stopped));
+    assert_eq!(node.applied_at_least(u64::MAX).await, Err(NotProposed::Stopped));
+}

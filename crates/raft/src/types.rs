@@ -156,3 +156,13 @@ pub(crate) fn from_wal(entry: WalEntry) -> Result<Entry, BadEntry> {
     };
     Ok(Entry { log_id: from_wal_id(entry.id), payload })
 }
+
+/// A membership for those outside of this crate.
+pub(crate) fn members_of(members: &Members) -> crate::Members {
+    let peers = members.nodes().map(|(id, _)| (*id, crate::Peer::default()));
+    crate::Members {
+        voters: members.voter_ids().collect(),
+        learners: members.learner_ids().collect(),
+        peers: peers.collect(),
+    }
+}
