@@ -2,7 +2,7 @@
 //!
 //! Owns: the traits [`Bucket`] and [`Parts`], and the kinds of failure ([`BucketError`]) that decide
 //! whether and when a call is made again.
-//! Leaves to others: the S3 implementation (`bucket_s3`), the simulated twin (`testing`), waiting
+//! Leaves to others: the S3 implementation (`bucket_s3`), its twin (`queen-sim`), waiting
 //! between tries (`retry`), keys (`layout`).
 //!
 //! Needs PUT, GET, HEAD and multipart, nothing else: no listing, no deletes, no conditional writes.

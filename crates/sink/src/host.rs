@@ -1,7 +1,7 @@
 //! What the sink needs of the broker it runs in.
 //!
 //! Owns: the trait [`Host`] and the types that cross it.
-//! Leaves to others: the adapter over the broker (`queen`), the simulated twin (`testing`), what is
+//! Leaves to others: the adapter over the broker (`queen`), its twin (`queen-sim`), what is
 //! read and when (`worker`, `read`), the rows kept in KV (`lease`, `commit`).
 //!
 //! Two kinds of methods. The `async` ones wait for the log or for an event. The plain ones may block

@@ -4,11 +4,11 @@
 //! Leaves to others: what the encoder does (`produce`), when it may (`turns`), who sends (`upload`).
 //! Upholds: `memory-bounded` (the encoder holds its memory, not the task that waits for it).
 
-use crate::host::blocking;
-use crate::produce::{Job, Produced, Summary, produce};
+use crate::host::{Host, blocking};
+use crate::produce::{Job, Produced, Summary, Walk, given_up};
 use crate::read::ReadError;
 use crate::turns::Turn;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// A window that is encoded, all of it in memory.
 pub struct Made {
@@ -40,16 +40,51 @@ fn start(
     turn: Turn,
     room: usize,
 ) -> (mpsc::Receiver<Produced>, impl Future<Output = Result<Summary, ReadError>> + Send + 'static) {
-    let host = job.source.host.clone();
     let (to, produced) = mpsc::channel(room);
-    let encoding = async move {
-        blocking(&*host, move || {
-            let mut turn = turn;
-            let mut summary = produce(&job, &to)?;
-            summary.memory = Some(turn.memory.split(job.manifest_bytes));
-            Ok(summary)
+    (produced, encode(job, turn, to))
+}
+
+/// A walk over a window and the memory that it takes: both with whoever works, so that they outlive a
+/// task that waits and is cancelled.
+struct Work {
+    walk: Walk,
+    turn: Turn,
+}
+
+impl Work {
+    async fn step<T: Send + 'static>(
+        self,
+        host: &dyn Host,
+        step: fn(&mut Walk) -> Result<T, ReadError>,
+    ) -> Result<(Work, T), ReadError> {
+        let mut work = self;
+        blocking(host, move || {
+            let done = step(&mut work.walk)?;
+            Ok((work, done))
         })
         .await
-    };
-    (produced, encoding)
+    }
+}
+
+/// Encodes all objects. While the sender makes up its mind about one that does not fit the memory, no
+/// thread waits.
+async fn encode(job: Job, turn: Turn, to: mpsc::Sender<Produced>) -> Result<Summary, ReadError> {
+    let (host, manifest_bytes) = (job.source.host.clone(), job.manifest_bytes);
+    let tells = to.clone();
+    let begin = move || Ok::<_, ReadError>(Work { walk: Walk::new(job, to)?, turn });
+    let mut work = blocking(&*host, begin).await?;
+    loop {
+        let (back, large) = work.step(&*host, Walk::objects).await?;
+        work = back;
+        let Some(entry) = large else { break };
+        let (wanted, answer) = oneshot::channel();
+        tells.send(Produced::Large { entry, wanted }).await.map_err(|_| given_up())?;
+        if answer.await.map_err(|_| given_up())? {
+            (work, ()) = work.step(&*host, Walk::pieces).await?;
+        }
+    }
+    let Work { walk, mut turn } = work;
+    let mut summary = walk.summary;
+    summary.memory = Some(turn.memory.split(manifest_bytes));
+    Ok(summary)
 }

@@ -2,20 +2,18 @@
 
 use super::*;
 use crate::encode::{Compression, ObjectSpec, PageCompression};
-use crate::host::{Place, ScanFrom};
 use crate::memory::Budget;
-use crate::produce::{Job, produce};
+use crate::produce::{Job, Walk};
 use crate::read::Source;
-use crate::testing::{Faults, SimBroker, most_held};
+use crate::testing::{Log, most_held};
 use crate::turns::Kind;
-use queen_core::{Stamp, TenantId};
+use queen_core::TenantId;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 /// A window of `records` records of `bytes` bytes, spread over `partitions`, in pushes of a thousand.
 fn window(partitions: usize, records: usize, bytes: usize) -> Source {
-    let broker = SimBroker::new();
-    let queue = broker.create("q");
+    let mut log = Log::default();
     let payload = format!("\"{}\"", "x".repeat(bytes));
     let mut state = 7u64;
     for from in (0..records).step_by(1_000) {
@@ -25,11 +23,9 @@ fn window(partitions: usize, records: usize, bytes: usize) -> Source {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let text = format!("\"{state:x}{payload}\"", payload = &payload[1..payload.len() - 1]);
         let items: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*text)).collect();
-        broker.push(queue, &items);
+        log.push(&items);
     }
-    let host = broker.host(Faults::default().into());
-    let end = host.timeline(queue, ScanFrom::Stamp(Stamp::ZERO), usize::MAX).unwrap();
-    Source { host, queue, from: Place::default(), to: end.next }
+    log.source()
 }
 
 fn job(source: Source, encoding: Encoding, layout: Layout) -> Job {
@@ -50,7 +46,11 @@ fn job(source: Source, encoding: Encoding, layout: Layout) -> Job {
 /// Encodes a window; gives what was counted and the most that was held, finished pieces included.
 fn encode(job: &Job) -> (u64, u64) {
     let (to, produced) = mpsc::channel(Semaphore::MAX_PERMITS);
-    let (held, summary) = most_held(|| produce(job, &to).unwrap());
+    let (held, summary) = most_held(|| {
+        let mut walk = Walk::new(job.clone(), to).unwrap();
+        assert_eq!(walk.objects().unwrap(), None, "all of it fits");
+        walk.summary
+    });
     assert_eq!(summary.ranges.len() as u64, job.shape.partitions);
     // Of the pieces on their way there is one: nobody sends the others.
     let pieces = (job.shape.weight * 2).min(PIECE_BYTES as u64) * (PIECES - 1);

@@ -7,8 +7,8 @@
 //!
 //! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
 //! hash and length come first (they go into the upload's metadata, which S3 takes only at its
-//! start); if it has to be sent, it is encoded a second time and its pieces are handed over as they
-//! are made. A window that is encoded ahead of its turn fits or is given up.
+//! start): the walk stops there. If it has to be sent, it is encoded a second time and its pieces are
+//! handed over as they are made. A window that is encoded ahead of its turn fits or is given up.
 
 use crate::encode::pieces::{Kept, Pieces};
 use crate::encode::{Encoded, ObjectEncoder, ObjectSpec, Record, TransactionId};
@@ -140,56 +140,77 @@ fn send(to: &mpsc::Sender<Produced>, next: Produced) -> io::Result<()> {
     }
 }
 
-fn given_up() -> io::Error {
+/// Nobody takes the objects any more.
+pub fn given_up() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the upload was given up")
 }
 
-/// Encodes the window and sends its objects down `to`, in order of their keys. Blocks.
-pub fn produce(job: &Job, to: &mpsc::Sender<Produced>) -> Result<Summary, ReadError> {
-    let index = WindowIndex::build(job.source.clone(), &job.shape)?;
-    let all = index.partitions() as u32;
-    let mut summary = Summary::default();
-    match job.layout {
-        _ if all == 0 => {}
-        Layout::Merged => object(job, &index, 0..all, to, &mut summary)?,
-        Layout::PerPartition => {
-            for rank in 0..all {
-                object(job, &index, rank..rank + 1, to, &mut summary)?;
-            }
-        }
-    }
-    Ok(summary)
+/// A walk over a window, object after object in order of their keys.
+pub struct Walk {
+    job: Job,
+    index: WindowIndex,
+    to: mpsc::Sender<Produced>,
+    /// The first partition that is in no object yet.
+    next: u32,
+    /// The last object, if it did not fit the memory.
+    large: Option<(Range<u32>, Encoded)>,
+    /// What the manifest says of the objects so far.
+    pub summary: Summary,
 }
 
-fn object(
-    job: &Job,
-    index: &WindowIndex,
-    ranks: Range<u32>,
-    to: &mpsc::Sender<Produced>,
-    summary: &mut Summary,
-) -> Result<(), ReadError> {
-    let mut part = Summary::default();
-    part.ranges.reserve_exact(ranks.len());
-    let all = job.kind == Kind::Ahead;
-    let keeping = Keeping { kept: Kept::new(job.memory()), all, to };
-    let (encoded, Keeping { kept, .. }) = encode(job, index, ranks.clone(), keeping, &mut part)?;
-    let entry = entry(job, &part, &encoded);
-    summary.add(part);
-    if kept.pieces.is_some() {
-        return Ok(send(to, Produced::Whole { entry, kept })?);
+impl Walk {
+    /// Stands at the window's start; objects go down `to`. Blocks.
+    pub fn new(job: Job, to: mpsc::Sender<Produced>) -> Result<Walk, ReadError> {
+        let index = WindowIndex::build(job.source.clone(), &job.shape)?;
+        let summary = Summary::default();
+        Ok(Walk { job, index, to, next: 0, large: None, summary })
     }
-    let (wanted, answer) = oneshot::channel();
-    send(to, Produced::Large { entry, wanted })?;
-    if !answer.blocking_recv().map_err(|_| given_up())? {
-        return Ok(());
+
+    /// Encodes and sends objects until one does not fit the memory: that one is said to be
+    /// [`Produced::Large`] by the caller. `None`: no object is left. Blocks.
+    pub fn objects(&mut self) -> Result<Option<ObjectEntry>, ReadError> {
+        let all = self.index.partitions() as u32;
+        while self.next < all {
+            let end = match self.job.layout {
+                Layout::Merged => all,
+                Layout::PerPartition => self.next + 1,
+            };
+            let ranks = std::mem::replace(&mut self.next, end)..end;
+            if let Some(large) = self.object(ranks)? {
+                return Ok(Some(large));
+            }
+        }
+        Ok(None)
     }
-    let mut again = Summary::default();
-    let (second, _) = encode(job, index, ranks, Sent(to.clone()), &mut again)?;
-    if second != encoded {
-        let what = "the bytes changed between two passes over one window";
-        return Err(io::Error::other(what).into());
+
+    fn object(&mut self, ranks: Range<u32>) -> Result<Option<ObjectEntry>, ReadError> {
+        let mut part = Summary::default();
+        part.ranges.reserve_exact(ranks.len());
+        let all = self.job.kind == Kind::Ahead;
+        let keeping = Keeping { kept: Kept::new(self.job.memory()), all, to: &self.to };
+        let (encoded, Keeping { kept, .. }) =
+            encode(&self.job, &self.index, ranks.clone(), keeping, &mut part)?;
+        let entry = entry(&self.job, &part, &encoded);
+        self.summary.add(part);
+        if kept.pieces.is_some() {
+            send(&self.to, Produced::Whole { entry, kept })?;
+            return Ok(None);
+        }
+        self.large = Some((ranks, encoded));
+        Ok(Some(entry))
     }
-    Ok(())
+
+    /// Encodes the object that did not fit a second time, and sends its pieces. Blocks.
+    pub fn pieces(&mut self) -> Result<(), ReadError> {
+        let Some((ranks, encoded)) = self.large.take() else { return Ok(()) };
+        let (mut again, sent) = (Summary::default(), Sent(self.to.clone()));
+        let (second, _) = encode(&self.job, &self.index, ranks, sent, &mut again)?;
+        if second != encoded {
+            let what = "the bytes changed between two passes over one window";
+            return Err(io::Error::other(what).into());
+        }
+        Ok(())
+    }
 }
 
 fn entry(job: &Job, part: &Summary, encoded: &Encoded) -> ObjectEntry {

@@ -1,7 +1,7 @@
 //! The order of a window's runs, with an index that fits and ones that do not.
 
 use super::*;
-use crate::testing::{Appended, Faults, SimBroker};
+use crate::testing::{Appended, Log};
 use queen_core::Offset;
 use queen_core::frame::Frames;
 
@@ -23,27 +23,23 @@ fn visited(source: &Source, index_max: usize) -> Vec<(String, u64, String)> {
     out
 }
 
-async fn sample() -> (Source, Vec<Appended>) {
-    let broker = SimBroker::new();
-    let queue = broker.create("q");
-    let mut log = Vec::new();
+/// A window out of the middle of a log, and what was pushed to it.
+fn sample() -> (Source, Vec<Appended>) {
+    let (mut log, mut pushes) = (Log::default(), Vec::new());
     for n in 0..300u32 {
         let (one, two) = (format!("p{}", n * 31 % 17), format!("é{}", n % 3));
-        log.extend(broker.push(queue, &[(&one, &n.to_string()), (&two, "{}"), (&one, "[]")]));
-        log.extend(broker.push(queue, &[("busy", "1")]));
+        pushes.push(log.push(&[(&one, &n.to_string()), (&two, "{}"), (&one, "[]")]));
+        pushes.push(log.push(&[("busy", "1")]));
     }
-    let host = broker.host(Faults::default().into());
-    let page = host.timeline(queue, ScanFrom::Stamp(queen_core::Stamp::ZERO), usize::MAX).unwrap();
-    let from = page.runs[5].place;
-    let to = page.runs[page.runs.len() - 6].place;
-    let stamps = page.runs[5].header.stamp.0..page.runs[page.runs.len() - 6].header.stamp.0;
-    log.retain(|a| stamps.contains(&a.stamp));
-    (Source { host, queue, from, to }, log)
+    // Two runs and one, again and again: the window leaves out the first four pushes and the last.
+    let (from, to) = (log.runs[6].place, log.runs[log.runs.len() - 1].place);
+    let pushed = pushes[4..pushes.len() - 1].concat();
+    (Source { from, to, ..log.source() }, pushed)
 }
 
-#[tokio::test]
-async fn runs_come_by_partition_and_offset() {
-    let (source, mut log) = sample().await;
+#[test]
+fn runs_come_by_partition_and_offset() {
+    let (source, mut log) = sample();
     log.sort_by(|a, b| (a.partition.as_bytes(), a.offset).cmp(&(b.partition.as_bytes(), b.offset)));
     let want: Vec<_> = log.into_iter().map(|a| (a.partition, a.offset, a.payload)).collect();
     let got = visited(&source, INDEX_RUNS_MAX);
@@ -51,9 +47,9 @@ async fn runs_come_by_partition_and_offset() {
     assert_eq!(got, want);
 }
 
-#[tokio::test]
-async fn an_index_that_does_not_fit_gives_the_same_order() {
-    let (source, _) = sample().await;
+#[test]
+fn an_index_that_does_not_fit_gives_the_same_order() {
+    let (source, _) = sample();
     let want = visited(&source, INDEX_RUNS_MAX);
     for index_max in [1, 2, 20, 100, 299] {
         assert_eq!(visited(&source, index_max), want, "{index_max} runs at a time");

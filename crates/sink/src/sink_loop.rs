@@ -241,7 +241,3 @@ impl SinkLoop {
         })
     }
 }
-
-#[cfg(test)]
-#[path = "sink_tests.rs"]
-mod tests;

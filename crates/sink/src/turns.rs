@@ -40,9 +40,6 @@ struct State {
     live: VecDeque<u64>,
     backfill: VecDeque<u64>,
     ahead: VecDeque<u64>,
-    /// What got a place, and how many of each kind went on waiting for one.
-    #[cfg(test)]
-    given: Vec<(Kind, [usize; 3])>,
 }
 
 impl State {
@@ -114,19 +111,7 @@ impl Turns {
             Kind::Live if !state.backfill.is_empty() => state.live_in_a_row + 1,
             _ => 0,
         };
-        #[cfg(test)]
-        {
-            let mut left = [&state.live, &state.backfill, &state.ahead].map(VecDeque::len);
-            left[waiting.kind as usize] -= 1;
-            state.given.push((waiting.kind, left));
-        }
         Some(memory)
-    }
-
-    /// What got a place, in order, and how many of each kind went on waiting.
-    #[cfg(test)]
-    pub fn given(&self) -> Vec<(Kind, [usize; 3])> {
-        self.0.state.lock().given.clone()
     }
 }
 

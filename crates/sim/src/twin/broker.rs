@@ -1,19 +1,26 @@
 //! A broker in memory: the real state machine over its in-memory store, and a clock that leaps.
 //!
-//! Owns: stamping and applying commands, waking those that wait, pushes in short, backups.
-//! Leaves to others: every rule (`queen-state`), how requests get here (`owner`).
+//! Owns: stamping and applying commands, waking those that wait, pushes in short (sealed where the
+//! queue is encrypted), the keys, backups.
+//! Leaves to others: every rule (`queen-state`), the cipher (`queen-broker`), how requests get here
+//! (`owner`).
 
+use super::keys::Keys;
 use super::reading;
 use parking_lot::Mutex;
 use queen_core::command::{Command, Configure, KvBatch, Push, PushGroup, QueueRef, Tick};
+use queen_core::envelope::bound_to;
 use queen_core::frame::Frame;
 use queen_core::kv::{KvOp, KvOpKind, KvOutcome, KvResult};
 use queen_core::limits::SINK_NAMESPACE;
 use queen_core::options::{OptionsPatch, Patch};
 use queen_core::reply::{Event, Reply};
-use queen_core::{MessageId, PartitionId, QueueId, Stamp, TenantId};
+use queen_core::row::Row as _;
+use queen_core::sink::LossReason;
+use queen_core::table::Table;
+use queen_core::{MessageId, Offset, PartitionId, QueueId, Stamp, TenantId};
 use queen_sink::host::QueueInfo;
-use queen_state::{Machine, MemoryStore};
+use queen_state::{Machine, MemoryStore, query};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +44,7 @@ struct State {
 /// The broker that all owners of a run share.
 pub struct SimBroker {
     state: Mutex<State>,
+    keys: Mutex<Keys>,
     news: Notify,
     begun: Instant,
 }
@@ -67,7 +75,8 @@ impl SimBroker {
             leap: 0,
             unpinned: false,
         };
-        Arc::new(SimBroker { state: Mutex::new(state), news: Notify::new(), begun: Instant::now() })
+        let (state, keys) = (Mutex::new(state), Mutex::new(Keys::new()));
+        Arc::new(SimBroker { state, keys, news: Notify::new(), begun: Instant::now() })
     }
 
     /// From now on pins hold nothing: the mutation that shows what they are for.
@@ -119,7 +128,6 @@ impl SimBroker {
     }
 
     fn unpin(&self, state: &mut State) {
-        use queen_core::table::Table;
         use queen_state::{Tables as _, TablesMut as _};
         let pins = state.store.scan(Table::Pin, &[], &[u8::MAX; 5], usize::MAX).unwrap();
         for (key, _) in pins {
@@ -144,12 +152,14 @@ impl SimBroker {
         self.tick_on(Tick { retention })
     }
 
-    /// A tick, if something is due: what the broker's own ticker does.
-    pub fn tick_if_due(&self) {
-        let due = self.look(|store| queen_state::query::tick_due_at(store).unwrap());
-        if due.is_some_and(|due| due <= self.now()) {
+    /// A tick, if something is due, as the broker's own ticker makes it; whether it was.
+    pub fn tick_if_due(&self) -> bool {
+        let due = self.look(|store| query::tick_due_at(store).unwrap());
+        let due = due.is_some_and(|due| due <= self.now());
+        if due {
             self.tick_on(Tick::default());
         }
+        due
     }
 
     /// Records that a sink has not listed as lost yet.
@@ -173,7 +183,6 @@ impl SimBroker {
     /// A KV row's value, if it lives. Reads without a command: the row's time is not looked at.
     pub fn row(&self, key: &str) -> Option<String> {
         use queen_core::row::kv::{KvValue, key as row_key};
-        use queen_core::table::Table;
         use queen_state::Tables as _;
         let key = row_key(TenantId::DEFAULT, SINK_NAMESPACE, key);
         let found = self.look(|store| store.get(Table::Kv, &key).unwrap())?;
@@ -200,11 +209,23 @@ impl SimBroker {
 
     /// Makes a queue, or sets the seconds after which its retention removes a record (0: never).
     pub fn configure(&self, queue: &str, retention_seconds: i64) -> QueueId {
-        let patch = OptionsPatch {
-            retention_enabled: Patch::Set(retention_seconds > 0),
-            retention_seconds: Patch::Set(retention_seconds),
-            ..OptionsPatch::default()
-        };
+        self.patch(
+            queue,
+            OptionsPatch {
+                retention_enabled: Patch::Set(retention_seconds > 0),
+                retention_seconds: Patch::Set(retention_seconds),
+                ..OptionsPatch::default()
+            },
+        )
+    }
+
+    /// Makes a queue, or lets one be, whose payloads are sealed from now on.
+    pub fn encrypt(&self, queue: &str) -> QueueId {
+        let encryption_enabled = Patch::Set(true);
+        self.patch(queue, OptionsPatch { encryption_enabled, ..OptionsPatch::default() })
+    }
+
+    fn patch(&self, queue: &str, patch: OptionsPatch) -> QueueId {
         let tenant = TenantId::DEFAULT;
         let configure = Configure { tenant, queue, patch, replace: false };
         match self.apply(&Command::Configure(configure)) {
@@ -227,11 +248,7 @@ impl SimBroker {
         let framed: Vec<(&str, Vec<&str>, Vec<u8>)> = groups
             .into_iter()
             .map(|(partition, payloads)| {
-                let mut frames = Vec::new();
-                for payload in &payloads {
-                    let payload = payload.as_bytes();
-                    Frame { payload, ..Frame::default() }.encode(&mut frames);
-                }
+                let frames = self.frames(queue, partition, &payloads);
                 (partition, payloads, frames)
             })
             .collect();
@@ -261,6 +278,73 @@ impl SimBroker {
             }
         }
         out
+    }
+
+    /// Frames as the broker's shell makes them of payloads.
+    fn frames(&self, queue: &str, partition: &str, payloads: &[&str]) -> Vec<u8> {
+        let (mut frames, mut sealed) = (Vec::new(), Vec::new());
+        let encrypted = self.is_encrypted(queue);
+        let keys = self.keys.lock();
+        let bound = bound_to(TenantId::DEFAULT, queue, partition);
+        for payload in payloads {
+            let mut frame = Frame { payload: payload.as_bytes(), encrypted, ..Frame::default() };
+            if encrypted {
+                sealed.clear();
+                keys.seal(&bound, payload.as_bytes(), &mut sealed);
+                frame.payload = &sealed;
+            }
+            frame.encode(&mut frames);
+        }
+        frames
+    }
+
+    fn is_encrypted(&self, queue: &str) -> bool {
+        let found = |store: &MemoryStore| query::queue_named(store, TenantId::DEFAULT, queue);
+        self.look(found).unwrap().is_some_and(|queue| queue.row.options.encryption_enabled)
+    }
+
+    /// What is sealed from now on is sealed with a new key.
+    pub fn rotate_key(&self) {
+        self.keys.lock().rotate();
+    }
+
+    /// The sink's nodes have the keys, or none.
+    pub fn give_keys(&self, give: bool) {
+        self.keys.lock().give(give);
+    }
+
+    /// Opens an envelope, as the sink's host does.
+    pub(super) fn open(
+        &self,
+        queue: QueueId,
+        partition: &str,
+        envelope: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let found = self.look(|store| query::queue_with_id(store, queue)).unwrap();
+        let found = found.ok_or_else(|| format!("belongs to queue {queue}, which is gone"))?;
+        let bound = bound_to(TenantId::DEFAULT, &found.row.name, partition);
+        self.keys.lock().open(&bound, envelope, into)
+    }
+
+    /// Lists a queue that is not there as one of which a later window has loss to tell than any that
+    /// there will be: it stays listed, and there is nothing to do.
+    pub fn list(&self, name: &str) {
+        use queen_core::row::lost::{LostRow, LostWindowRow, queue_prefix, range_key, window_key};
+        use queen_state::TablesMut as _;
+        let prefix = queue_prefix(TenantId::DEFAULT, reading::SINK, name);
+        let (window, partition) = (u64::MAX - 1, PartitionId(u64::MAX));
+        let counts = LostWindowRow { since: Stamp::ZERO, ranges: 1, records: 1 };
+        let reason = LossReason::Retention;
+        let range =
+            LostRow { queue: QueueId(u32::MAX), partition: "p".into(), end: Offset(1), reason };
+        let mut state = self.state.lock();
+        state.changes += 1;
+        let store = &mut state.store;
+        store.put(Table::Lost, &window_key(&prefix, window), &counts.encode());
+        store.put(Table::Lost, &range_key(&prefix, window, partition, Offset(0)), &range.encode());
+        drop(state);
+        self.news.notify_waiters();
     }
 
     /// All that a backup holds.
@@ -302,6 +386,6 @@ impl SimBroker {
     }
 }
 
-fn minted(stamp: Stamp, partition: PartitionId, offset: queen_core::Offset) -> String {
+fn minted(stamp: Stamp, partition: PartitionId, offset: Offset) -> String {
     MessageId::mint(stamp, partition, offset).to_string()
 }

@@ -13,6 +13,7 @@
 
 mod broker;
 mod bucket;
+mod keys;
 mod line;
 mod owner;
 mod reading;
@@ -21,5 +22,5 @@ mod requests;
 pub use broker::{Pushed, SimBroker};
 pub use bucket::{SimObject, SimStore};
 pub use line::{Call, Dies, Fate, Fates, Line};
-pub use owner::{Owner, World};
+pub use owner::{Owner, World, settings};
 pub use requests::key_of;

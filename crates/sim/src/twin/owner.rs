@@ -1,6 +1,7 @@
 //! An owner: one run of the sink's loop, and the world that owners share.
 //!
-//! Owns: the life of an owner: awake, frozen, dead. Leaves to others: its requests (`line`).
+//! Owns: the life of an owner (awake, frozen, dead), and settings to start one with. Leaves to others:
+//! its requests (`line`).
 
 use super::line::{Fates, Life, Line};
 use super::{SimBroker, SimStore};
@@ -8,10 +9,32 @@ use queen_core::TenantId;
 use queen_sink::SinkLoop;
 use queen_sink::bucket::Bucket;
 use queen_sink::host::Host;
-use queen_sink::settings::Settings;
+use queen_sink::settings::{Settings, Surroundings};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
+
+/// Settings of an owner that copies the queue `orders`, unless `vars` say otherwise: names without
+/// `QUEEN_S3_`.
+pub fn settings(vars: &[(&str, &str)]) -> Settings {
+    let base = [
+        ("EMBEDDED", "true"),
+        ("QUEUES", "orders"),
+        ("ENDPOINT", "http://s3:7070"),
+        ("REGION", "us-east-1"),
+        ("BUCKET", "lake"),
+        ("ACCESS_KEY", "queen"),
+        ("SECRET_KEY", "hush"),
+    ];
+    let all: BTreeMap<String, String> = base
+        .iter()
+        .chain(vars)
+        .map(|(name, value)| (format!("QUEEN_S3_{name}"), (*value).to_owned()))
+        .collect();
+    let around = Surroundings { node: 1, host: "h".into(), cores: 1 };
+    Settings::from_vars(all, &around).unwrap().unwrap()
+}
 
 /// An owner at work.
 pub struct Owner {

@@ -1,6 +1,7 @@
 //! Files: what readers find, and how it is packed.
 //!
-//! Rows that are elsewhere: 60 (a record that shows a bug) in `queen_sink`'s `sink_tests`; 52, 56, 59
+//! Rows that are elsewhere: 60 (a record that shows a bug) in
+//! `queen_sink::encode::object`; 52, 56, 59
 //! (the readers themselves) in the tests of `readers`; 15, 17, 18 (retention) beside the rules that
 //! lose and hold; 20, 22 (speed, memory) are benchmarks.
 

@@ -1,7 +1,7 @@
 //! Throttling, permissions, failures that last.
 //!
 //! Rows that are elsewhere: 10, 12 and the 40 refusals of 29 (minutes and hours) under a clock that leaps,
-//! in `queen_sink`'s `sink_tests` and `retry`; 30, 31, 36 (credentials, certificates, proxies) in its
+//! in `tests/sink/failure.rs` and `queen_sink::retry`; 30, 31, 36 (credentials, certificates, proxies) in its
 //! `bucket_s3` and in `e2e/credentials.rs`.
 
 use crate::place::Place;

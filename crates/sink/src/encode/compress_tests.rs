@@ -3,18 +3,8 @@
 use super::*;
 use crate::encode::Encoding;
 use crate::encode::pieces::{PIECE_BYTES, sha256_hex};
-use bytes::Bytes;
+use crate::testing::All;
 use std::io::Read;
-
-#[derive(Default)]
-struct All(Vec<Bytes>);
-
-impl Pieces for All {
-    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
-        self.0.push(piece);
-        Ok(())
-    }
-}
 
 /// Text of a real size, from no random source.
 fn text(lines: usize) -> Vec<u8> {

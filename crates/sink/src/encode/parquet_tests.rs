@@ -3,6 +3,7 @@
 use super::*;
 use crate::encode::pieces::sha256_hex;
 use crate::encode::{Encoding, ObjectEncoder};
+use crate::testing::All;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -10,16 +11,6 @@ use parquet::file::statistics::Statistics;
 use parquet::record::{Field, RowAccessor};
 use proptest::prelude::*;
 use queen_core::TenantId;
-
-#[derive(Default)]
-struct All(Vec<Bytes>);
-
-impl Pieces for All {
-    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
-        self.0.push(piece);
-        Ok(())
-    }
-}
 
 /// A record, as it goes in and as it comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
