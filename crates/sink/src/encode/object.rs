@@ -91,3 +91,34 @@ impl<P: Pieces> ObjectEncoder<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::wrap::BUG;
+    use crate::encode::{Compression, PageCompression, TransactionId};
+    use crate::testing::All;
+
+    /// Row 60 of the public pains: neither the record nor those around it wait for a release without
+    /// the bug.
+    #[test]
+    fn a_record_that_shows_a_bug_of_the_encoder_is_wrapped_and_stops_nothing() {
+        let formats =
+            [Encoding::Jsonl(Compression::ZSTD), Encoding::Parquet(PageCompression::ZSTD)];
+        for encoding in formats {
+            let (tenant, queue) = (TenantId::DEFAULT, "orders".into());
+            let spec = ObjectSpec { encoding, wrap: true, tenant, queue };
+            let mut object = ObjectEncoder::new(&spec, 3, All::default()).unwrap();
+            object.partition("p");
+            object.stamp(Stamp(1_792_837_434_910_988));
+            for (offset, payload) in ["1", BUG, "2"].into_iter().enumerate() {
+                let (offset, payload) = (offset as u64, payload.as_bytes());
+                let transaction_id = TransactionId::Minted([7; 16]);
+                object.push(&Record { offset, transaction_id, payload }).unwrap();
+            }
+            let (encoded, All(pieces)) = object.finish().unwrap();
+            assert_eq!(encoded.wrapped, 1, "{encoding:?}");
+            assert_eq!(encoded.finished.bytes, pieces.concat().len() as u64);
+        }
+    }
+}

@@ -22,6 +22,7 @@ use super::PageCompression;
 use super::object::{Encoded, ObjectSpec};
 use super::pieces::{Cutter, Pieces};
 use super::record::{ID_TEXT_BYTES, Record, TransactionId, id_text};
+use super::wrap::guarded;
 use base64::Engine as _;
 use bytes::Bytes;
 use chunk::Chunk;
@@ -199,7 +200,7 @@ impl<P: Pieces> ParquetObject<P> {
                 rows.levels.push(0);
                 0
             }
-            payload if self.wrap && must_wrap(payload) => {
+            payload if self.wrap && guarded(payload, true, must_wrap) => {
                 let text = wrapped(payload);
                 self.wrapped += 1;
                 rows.levels.push(1);

@@ -2,7 +2,7 @@
 //!
 //! Owns: the three reasons (a lone surrogate escape, nesting, size) and a scan that costs about one
 //! pass at memory speed for the payloads that have none of them.
-//! Leaves to others: how such a payload is written (`jsonl`).
+//! Leaves to others: how such a payload is written (`jsonl`, `parquet`).
 
 /// Deepest nesting that goes as text.
 pub const DEPTH_MAX: usize = 127;
@@ -19,17 +19,24 @@ pub struct Traits {
 }
 
 /// Looks at a payload: valid JSON text.
-///
-/// This is all of the encoder that looks into a payload. One that shows a bug in it is wrapped, whoever
-/// builds the window: a record must not stop its queue for ever.
 pub fn scan(payload: &[u8]) -> Traits {
-    match std::panic::catch_unwind(|| look(payload)) {
-        Ok(traits) => traits,
-        Err(_) => {
-            tracing::error!(bytes = payload.len(), "a bug met a payload, which goes as base64");
-            Traits { line_breaks: true, unsafe_as_text: true }
-        }
-    }
+    guarded(payload, Traits { line_breaks: true, unsafe_as_text: true }, look)
+}
+
+/// Looks at a payload, and takes one that shows a bug in the look for `worst`.
+///
+/// All of an encoder that looks into payloads goes through here: whoever builds the window, such a
+/// payload is wrapped. A record must not stop its queue for ever.
+pub fn guarded<T>(payload: &[u8], worst: T, look: fn(&[u8]) -> T) -> T {
+    let looked = std::panic::catch_unwind(|| {
+        #[cfg(test)]
+        assert_ne!(payload, BUG.as_bytes(), "the test wants it so");
+        look(payload)
+    });
+    looked.unwrap_or_else(|_| {
+        tracing::error!(bytes = payload.len(), "a bug met a payload, which goes as base64");
+        worst
+    })
 }
 
 /// The payload that shows a bug, in tests.
@@ -37,8 +44,6 @@ pub fn scan(payload: &[u8]) -> Traits {
 pub const BUG: &str = "{\"bug\":\"in the encoder\"}";
 
 fn look(payload: &[u8]) -> Traits {
-    #[cfg(test)]
-    assert_ne!(payload, BUG.as_bytes(), "the test wants it so");
     let mut openers = 0usize;
     let (mut breaks, mut slashes) = (0u8, 0u8);
     // 255 at a time, so that the sums stay in bytes and the loop in vector registers.
