@@ -4,9 +4,10 @@
 
 use crate::chance::Chance;
 use crate::lake;
+use crate::twin::settings;
 use queen_sink::encode::{Compression, ENCODER_REVISION, Encoding, PageCompression};
 use queen_sink::layout::{Align, Layout};
-use queen_sink::settings::{Queues, Settings, StartAt, Surroundings};
+use queen_sink::settings::{Queues, Settings, StartAt};
 use std::time::Duration;
 
 /// Prefixes that settings take.
@@ -33,22 +34,9 @@ pub struct Plan {
     pub restored: bool,
     /// Some owners write Parquet.
     parquet: bool,
+    /// Queues are encrypted from some moment on.
+    pub encrypted: bool,
     base: Settings,
-}
-
-fn base() -> Settings {
-    let vars = [
-        ("EMBEDDED", "true"),
-        ("QUEUES", "orders"),
-        ("ENDPOINT", "http://s3:7070"),
-        ("REGION", "us-east-1"),
-        ("BUCKET", "lake"),
-        ("ACCESS_KEY", "queen"),
-        ("SECRET_KEY", "hush"),
-    ];
-    let vars = vars.map(|(name, value)| (format!("QUEEN_S3_{name}"), value.to_owned()));
-    let around = Surroundings { node: 1, host: "h".into(), cores: 1 };
-    Settings::from_vars(vars, &around).unwrap().unwrap()
 }
 
 impl Plan {
@@ -78,7 +66,8 @@ impl Plan {
             upgrades: chance.below(5) == 0,
             restored,
             parquet: chance.below(6) == 0,
-            base: base(),
+            encrypted: chance.below(5) == 0,
+            base: settings(&[]),
         }
     }
 
@@ -116,6 +105,10 @@ impl Plan {
         settings.max_window = Duration::from_millis(window);
         if chance.below(4) == 0 {
             settings.bucket.multipart_threshold = 0;
+        }
+        if chance.below(4) == 0 {
+            // A window gets what it needs to be encoded, and no object fits the rest.
+            settings.memory_bytes = 1;
         }
         settings
     }

@@ -182,6 +182,9 @@ impl Run {
             91..97 => self.bucket(false),
             _ => self.back_up(),
         }
+        if self.plan.encrypted && self.chance.below(8) == 0 {
+            self.encryption();
+        }
     }
 
     fn queue(&mut self) -> &'static str {
@@ -315,6 +318,19 @@ impl Run {
         self.world.store.fail(kind);
     }
 
+    /// A queue is encrypted from now on, a key is new, or the sink's nodes have lost their keys.
+    fn encryption(&mut self) {
+        let (queue, broker) = (self.queue(), self.world.broker.clone());
+        let what = self.chance.below(4);
+        note!(self, "encryption of {queue}: {what}");
+        match what {
+            0 | 1 if broker.queue(queue).is_some() => drop(broker.encrypt(queue)),
+            0 | 1 => {}
+            2 => broker.rotate_key(),
+            _ => broker.give_keys(self.chance.below(2) == 0),
+        }
+    }
+
     fn back_up(&mut self) {
         if self.plan.restored && self.backup.is_none() {
             note!(self, "backup");
@@ -329,6 +345,7 @@ impl Run {
         note!(self, "calm");
         self.fates.calm();
         self.world.store.fail(None);
+        self.world.broker.give_keys(true);
         for owner in self.owners() {
             owner.thaw();
         }
