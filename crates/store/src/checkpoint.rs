@@ -17,6 +17,7 @@
 
 use crate::StoreError;
 use crate::control::{Control, Ending, Writer};
+use crate::disk::Disk;
 use crate::log_writer::LogChanges;
 use crate::lsm::WriteError;
 use crate::overlay::Overlay;
@@ -40,9 +41,24 @@ pub(crate) enum Step {
     Removed,
     /// The position is told.
     Told,
+    /// An import has its directory.
+    ImportBegun,
+    /// A table or a segment of it is whole.
+    SectionReceived,
+    /// All of it is synced.
+    ImportSynced,
+    /// A file beside names it.
+    RootPrepared,
+    /// The file is renamed.
+    Switched,
+    /// The name is synced.
+    RootSynced,
+    /// It is what readers see.
+    Replaced,
 }
 
 struct Frozen {
+    disk: Arc<Disk>,
     request: u64,
     rows: Arc<Overlay>,
     logs: LogChanges,
@@ -70,6 +86,11 @@ impl Checkpointer {
         threads.push(spawn("store-merge", move || merges.run(&shared))?);
         drop(threads);
         Ok(checkpointer)
+    }
+
+    /// Wakes the merges: there may be something to do.
+    pub(crate) fn ring(&self) {
+        self.merges.ring();
     }
 
     /// A last checkpoint, then the end.
@@ -121,7 +142,8 @@ impl Worker {
         let _fail = FailOnPanic(control);
         while control.wait_for_request(self.shared.options.checkpoint_every) {
             let last = control.is_ending();
-            if self.checkpoint().is_err() || last {
+            // One that gives way to an image is no failure: the next one is of the image.
+            if (self.checkpoint().is_err() && control.check().is_err()) || last {
                 return;
             }
         }
@@ -131,20 +153,22 @@ impl Worker {
     fn checkpoint(&self) -> Result<(), StoreError> {
         let control = &self.shared.control;
         let begun = Instant::now();
+        let _checkpointing = self.shared.checkpointing.lock();
         let Some((frozen, outdated)) = self.freeze()? else { return Ok(()) };
+        let disk = &frozen.disk;
         drop(outdated);
-        self.step(Step::Frozen);
-        self.retry(|| frozen.logs.sync(&self.shared.files))?;
-        self.step(Step::LogsSynced);
-        self.wait_for_merges()?;
-        self.retry(|| self.shared.lsm.write(&frozen.rows, &frozen.applied))?;
-        self.step(Step::RowsWritten);
+        self.shared.step(Step::Frozen);
+        self.retry(disk, || frozen.logs.sync(&disk.files))?;
+        self.shared.step(Step::LogsSynced);
+        self.wait_for_merges(disk)?;
+        self.retry(disk, || disk.lsm.write(&frozen.rows, &frozen.applied))?;
+        self.shared.step(Step::RowsWritten);
         for (table, key, _) in frozen.rows.iter() {
-            self.shared.cache.forget(table, key);
+            disk.cache.forget(table, key);
         }
         self.shared.inner.write().tables.frozen_is_written();
-        frozen.logs.remove(&self.shared.files);
-        self.step(Step::Removed);
+        disk.pins.remove(frozen.logs, &disk.files);
+        self.shared.step(Step::Removed);
         tracing::debug!(
             index = frozen.applied.index,
             row_bytes = frozen.rows.bytes(),
@@ -153,7 +177,7 @@ impl Worker {
         );
         control.done(frozen.request, Some(frozen.applied));
         self.merges.ring();
-        self.step(Step::Told);
+        self.shared.step(Step::Told);
         Ok(())
     }
 
@@ -181,14 +205,19 @@ impl Worker {
                 control.done(request, None);
                 return Ok(None);
             }
+            let disk = inner.disk.clone();
             let logs = inner.logs.freeze();
             let (rows, outdated) = inner.tables.freeze();
-            return Ok(Some((Frozen { request, rows, logs, applied }, outdated)));
+            return Ok(Some((Frozen { disk, request, rows, logs, applied }, outdated)));
         }
     }
 
     /// Does something until it works, as long as the system only refuses it for now.
-    fn retry(&self, mut f: impl FnMut() -> Result<(), WriteError>) -> Result<(), StoreError> {
+    fn retry(
+        &self,
+        disk: &Disk,
+        mut f: impl FnMut() -> Result<(), WriteError>,
+    ) -> Result<(), StoreError> {
         let control = &self.shared.control;
         let mut was_blocked = false;
         loop {
@@ -196,7 +225,7 @@ impl Worker {
                 Ok(()) => break,
                 Err(WriteError::Failed(why)) => return Err(control.fail(why)),
                 Err(blocked) => {
-                    self.shared.files.let_go_for(&blocked);
+                    disk.files.let_go_for(&blocked);
                     control.wait_blocked(Writer::Checkpoint, &blocked)?;
                 }
             }
@@ -209,25 +238,14 @@ impl Worker {
     }
 
     /// Waits when reads would grow slow: many checkpoints' files are not merged yet.
-    fn wait_for_merges(&self) -> Result<(), StoreError> {
-        while self.shared.lsm.is_behind() && !self.shared.control.is_ending() {
-            if let Some(failed) = self.shared.control.failed() {
-                return Err(failed);
-            }
+    fn wait_for_merges(&self, disk: &Disk) -> Result<(), StoreError> {
+        let control = &self.shared.control;
+        while disk.lsm.is_behind() && !control.is_ending() {
+            control.go_on(Writer::Checkpoint)?;
             self.merges.wait_for_one();
         }
         Ok(())
     }
-
-    #[cfg(test)]
-    fn step(&self, step: Step) {
-        if let Some(at_step) = &self.shared.options.at_step {
-            (at_step.0)(step);
-        }
-    }
-
-    #[cfg(not(test))]
-    fn step(&self, _: Step) {}
 }
 
 /// Merging the files of the tables, one merge after the other.
@@ -255,18 +273,23 @@ impl Merges {
     fn run(&self, shared: &Shared) {
         let _fail = FailOnPanic(&shared.control);
         while shared.control.check().is_ok() {
-            match shared.lsm.merge() {
+            let disk = shared.disk();
+            match disk.lsm.merge() {
                 Ok(true) => {
                     shared.control.unblocked(Writer::Merge);
                     self.merged.notify_all();
                 }
-                Ok(false) => self.sleep(),
+                Ok(false) => {
+                    drop(disk);
+                    self.sleep();
+                }
                 Err(WriteError::Failed(why)) => {
                     shared.control.fail(format!("merge files of the tables: {why}"));
                 }
                 // What is not merged only makes reads slower: no need to stop pushes for it.
                 Err(blocked) => {
-                    shared.files.let_go_for(&blocked);
+                    disk.files.let_go_for(&blocked);
+                    drop(disk);
                     let _ = shared.control.wait_blocked(Writer::Merge, &WriteError::NoHandle);
                 }
             }

@@ -36,7 +36,7 @@ fn key_bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let value = || proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         8 => (0..3usize, key_bytes(), value()).prop_map(|(t, k, v)| Op::Put(t, k, v)),

@@ -53,6 +53,8 @@ pub(crate) struct Control {
     stopped: AtomicBool,
     /// One bit per [`Writer`] that waits for space.
     full: AtomicU8,
+    /// An image is about to take the place of all: a checkpoint that waits gives up.
+    replacing: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
 }
 
@@ -65,6 +67,7 @@ impl Control {
             bell: Condvar::new(),
             stopped: AtomicBool::new(false),
             full: AtomicU8::new(0),
+            replacing: AtomicBool::new(false),
             watchers: Mutex::default(),
         }
     }
@@ -158,7 +161,39 @@ impl Control {
         let mut state = self.state.lock();
         state.check()?;
         self.bell.wait_for(&mut state, RETRY_AFTER);
-        state.check()
+        state.check()?;
+        drop(state);
+        self.go_on(who)
+    }
+
+    /// An error when what `who` does is of no use any more.
+    pub(crate) fn go_on(&self, who: Writer) -> Result<(), StoreError> {
+        if let Some(failed) = self.failed() {
+            return Err(failed);
+        }
+        if matches!(who, Writer::Checkpoint) && self.is_replacing() {
+            self.unblocked(who);
+            return Err(StoreError::Closed);
+        }
+        Ok(())
+    }
+
+    /// Whether an image is about to take the place of all.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.replacing.load(Ordering::Acquire)
+    }
+
+    /// Begins or ends taking the place of all.
+    pub(crate) fn set_replacing(&self, replacing: bool) {
+        self.replacing.store(replacing, Ordering::Release);
+        let _state = self.state.lock();
+        self.bell.notify_all();
+    }
+
+    /// All checkpoints asked for so far are void: an image stands here instead.
+    pub(crate) fn replaced(&self, durable: Applied) {
+        let request = self.begun();
+        self.done(request, Some(durable));
     }
 
     /// The write that was refused has gone through.

@@ -13,12 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-fn copy_dir(from: &Path, to: &Path) {
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    for child in fs::read_dir(from).unwrap() {
-        let child = child.unwrap();
+    // What is being removed may be gone at any moment.
+    for child in fs::read_dir(from).into_iter().flatten().flatten() {
         let target = to.join(child.file_name());
-        match child.file_type().unwrap().is_dir() {
+        match child.file_type().is_ok_and(|kind| kind.is_dir()) {
             true => copy_dir(&child.path(), &target),
             // Gone meanwhile: a merge has ended, and the version file has changed with it.
             false => drop(fs::copy(child.path(), target)),
@@ -27,7 +27,7 @@ fn copy_dir(from: &Path, to: &Path) {
 }
 
 /// The directory as a kill would leave it now: copied until no merge has changed it meanwhile.
-fn image(dir: &Path) -> tempfile::TempDir {
+pub(crate) fn image(dir: &Path) -> tempfile::TempDir {
     let version = || fs::read(dir.join("tables/current")).ok();
     for _ in 0..100 {
         let image = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn image(dir: &Path) -> tempfile::TempDir {
 }
 
 /// A batch of rows and runs that differs from any other.
-fn batch(n: u8) -> Vec<Op> {
+pub(crate) fn batch(n: u8) -> Vec<Op> {
     let mut ops = vec![
         Op::Put(0, vec![n], vec![n; 30]),
         Op::Put(1, b"same".to_vec(), vec![n; 10]),
@@ -56,7 +56,7 @@ fn batch(n: u8) -> Vec<Op> {
     ops
 }
 
-fn push(store: &Store, model: &mut MemoryStore, n: u8) {
+pub(crate) fn push(store: &Store, model: &mut MemoryStore, n: u8) {
     let mut guard = store.write();
     for op in batch(n) {
         apply(model, &op);
@@ -65,7 +65,7 @@ fn push(store: &Store, model: &mut MemoryStore, n: u8) {
     guard.end_batch(applied(u64::from(n))).unwrap();
 }
 
-fn log_files(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn log_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for queue in fs::read_dir(dir.join("queues")).unwrap() {
         let queue = queue.unwrap().path();

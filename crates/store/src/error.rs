@@ -92,3 +92,49 @@ pub enum StoreError {
     #[error("the store is closed")]
     Closed,
 }
+
+/// An image could not be sent, received or installed.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Nothing was ever applied: there is nothing to send.
+    #[error("nothing has been applied yet, so there is no image")]
+    Empty,
+    /// The stream is not one that was sent, or not all of it. Ask for it again.
+    #[error("the image is not what was sent: {0}; it must be sent again")]
+    Damaged(String),
+    /// The image stands before what is applied here. There is no need for it.
+    #[error("the image stands at {image}, and {store} is applied here already")]
+    Older {
+        /// Position of the image.
+        image: u64,
+        /// Position of the store.
+        store: u64,
+    },
+    /// A file or directory could not be read or written; a full disk too.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The tables could not be read.
+    #[error("the tables cannot be read: {0}")]
+    Tables(String),
+    /// The store is closed or has failed.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<ImageError> for std::io::Error {
+    fn from(error: ImageError) -> std::io::Error {
+        let kind = match &error {
+            ImageError::Io { source, .. } => source.kind(),
+            ImageError::Damaged(_) => std::io::ErrorKind::InvalidData,
+            _ => std::io::ErrorKind::Other,
+        };
+        std::io::Error::new(kind, error)
+    }
+}

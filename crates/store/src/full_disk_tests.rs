@@ -12,13 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A file system of 8 MiB.
-struct SmallDisk {
-    dir: tempfile::TempDir,
+pub(crate) struct SmallDisk {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
     /// `None`, with a word about it, where mounting is not permitted; never in CI.
-    fn mount() -> Option<SmallDisk> {
+    pub(crate) fn mount() -> Option<SmallDisk> {
         let disk = SmallDisk { dir: tempfile::tempdir().unwrap() };
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"])
@@ -34,7 +34,7 @@ impl SmallDisk {
     }
 
     /// Leaves this many bytes free, near enough.
-    fn fill(&self, leave: u64) -> PathBuf {
+    pub(crate) fn fill(&self, leave: u64) -> PathBuf {
         let filler = self.dir.path().join("filler");
         let mut file = fs::File::options().append(true).create(true).open(&filler).unwrap();
         loop {
@@ -54,7 +54,7 @@ impl Drop for SmallDisk {
 }
 
 /// Waits for what must come; a test that waits for half a minute has failed.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");

@@ -10,20 +10,29 @@
 
 mod checkpoint;
 mod control;
+mod digest;
+mod disk;
 mod error;
+mod export;
 mod gaps;
+mod image;
+mod import;
+mod install;
 mod lock;
 mod log_files;
 mod log_writer;
 mod lsm;
 mod options;
 mod overlay;
+mod pins;
 mod recovery;
+mod root;
 mod row_cache;
 mod scrub;
 mod snapshot;
 mod space;
 mod store;
+mod stream;
 mod tables;
 
 #[cfg(test)]
@@ -32,8 +41,13 @@ mod conformance_tests;
 mod crash_tests;
 #[cfg(test)]
 mod full_disk_tests;
+#[cfg(test)]
+mod image_tests;
 
-pub use error::{LockError, OpenError, StoreError};
+pub use digest::{Digest, Part, PartDigest};
+pub use error::{ImageError, LockError, OpenError, StoreError};
+pub use export::{Export, ImageSize, PIECE_BYTES_MAX};
+pub use import::Import;
 pub use lock::DirLock;
 pub use log_writer::LogSlice;
 pub use options::StoreOptions;

@@ -139,18 +139,22 @@ impl Lsm {
 
     /// Rows with `from <= key` to the end of the table.
     pub(crate) fn range_from(&self, table: Table, from: &[u8]) -> Rows {
-        let from = with_key(table, from, |key| Slice::from(key));
-        let snapshot = self.snapshot.read().clone();
-        snapshot.range(from, Slice::from([table as u8 + 1]))
+        rows_from(&self.snapshot(), table, from)
     }
 
     /// The position that the rows stand at; `None` before the first checkpoint.
     pub(crate) fn applied(&self) -> Result<Option<Applied>, String> {
-        match self.snapshot.read().get(APPLIED_KEY) {
-            Ok(None) => Ok(None),
-            Ok(Some(bytes)) => decode_applied(&bytes).map(Some),
-            Err(error) => Err(error.to_string()),
-        }
+        applied_of(&self.snapshot())
+    }
+
+    /// The rows of the last durable checkpoint, unchanged as long as it is held.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.read().clone()
+    }
+
+    /// Bytes of the files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.tree.disk_space()
     }
 
     /// Writes the rows and the position as one change, synced when this returns.
@@ -244,6 +248,21 @@ fn with_key<R>(table: Table, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
             f(place)
         }
         None => f(&[&[table as u8], key].concat()),
+    }
+}
+
+/// Rows of a snapshot with `from <= key` to the end of the table.
+pub(crate) fn rows_from(snapshot: &Snapshot, table: Table, from: &[u8]) -> Rows {
+    let from = with_key(table, from, |key| Slice::from(key));
+    snapshot.range(from, Slice::from([table as u8 + 1]))
+}
+
+/// The position that the rows of a snapshot stand at.
+pub(crate) fn applied_of(snapshot: &Snapshot) -> Result<Option<Applied>, String> {
+    match snapshot.get(APPLIED_KEY) {
+        Ok(None) => Ok(None),
+        Ok(Some(bytes)) => decode_applied(&bytes).map(Some),
+        Err(error) => Err(error.to_string()),
     }
 }
 

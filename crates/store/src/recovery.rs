@@ -10,11 +10,15 @@
 //! <dir>/tables/    the tree of sorted files (`lsm`)
 //! <dir>/queues/    the queue logs (`log_files`)
 //! ```
+//!
+//! After an image was installed both lie in a directory beside (`root`).
 
+use crate::disk::Disk;
 use crate::log_files::{LogFiles, SegmentId, queue_of, segment_of};
-use crate::lsm::{Lsm, row_key};
+use crate::lsm::{Lsm, row_key, rows_from};
+use crate::snapshot::Snapshot;
 use crate::store::Recovered;
-use crate::{OpenError, StoreOptions};
+use crate::{OpenError, StoreOptions, root};
 use queen_core::QueueId;
 use queen_core::row::{Row, SegmentRow, key};
 use queen_core::table::Table;
@@ -24,23 +28,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const TABLES: &str = "tables";
-const QUEUES: &str = "queues";
+pub(crate) const TABLES: &str = "tables";
+pub(crate) const QUEUES: &str = "queues";
+const PARTS: [&str; 2] = [TABLES, QUEUES];
 
 /// Opens the directory and takes it back to its last durable checkpoint.
-pub(crate) fn recover(
-    dir: &Path,
-    options: &StoreOptions,
-) -> Result<(Arc<Lsm>, Arc<LogFiles>, Recovered), OpenError> {
-    let (tables, queues) = (dir.join(TABLES), dir.join(QUEUES));
+pub(crate) fn recover(dir: &Path, options: &StoreOptions) -> Result<(Disk, Recovered), OpenError> {
+    let number = root::current(dir).map_err(io_error("read the file `root` in", dir))?;
+    let base = root::dir_of(dir, number);
+    let (tables, queues) = (base.join(TABLES), base.join(QUEUES));
+    if number != root::FIRST {
+        // It was synced before it was named, so it was there.
+        std::fs::metadata(&queues)
+            .map_err(io_error("find what the file `root` names:", &queues))?;
+    }
     std::fs::create_dir_all(&tables).map_err(io_error("create", &tables))?;
     std::fs::create_dir_all(&queues).map_err(io_error("create", &queues))?;
-    sync_dir(dir)?;
+    sync_dir(&base)?;
     let lsm = Lsm::open(&tables, options.block_cache_bytes)
         .map_err(|error| OpenError::Tables { dir: tables.clone(), why: error.to_string() })?;
     let row_error = |table, why| OpenError::Row { dir: tables.clone(), table, why };
     let applied = lsm.applied().map_err(|why| row_error("the store itself", why))?;
-    let segments = segments(&lsm).map_err(|why| row_error(Table::Segment.name(), why))?;
+    let segments =
+        segments(&lsm.snapshot()).map_err(|why| row_error(Table::Segment.name(), why))?;
     let files = LogFiles::new(queues, options.open_files);
     let longer = check_lengths(&files, &segments)?;
     let removed_files = remove_unnamed(&files, &segments)?;
@@ -49,14 +59,16 @@ pub(crate) fn recover(
         let cut = File::options().write(true).open(&path).and_then(|file| file.set_len(bytes));
         cut.map_err(io_error("cut", &path))?;
     }
+    root::remove_others(dir, number, &PARTS).map_err(io_error("list", dir))?;
     let recovered = Recovered { applied, cut_files: longer.len(), removed_files };
-    Ok((Arc::new(lsm), Arc::new(files), recovered))
+    let owned = root::owned(dir, number, &PARTS);
+    Ok((Disk::new(Arc::new(lsm), Arc::new(files), options.row_cache_bytes, owned), recovered))
 }
 
 /// All segments that the tables know, with their lengths.
-fn segments(lsm: &Lsm) -> Result<BTreeMap<SegmentId, u64>, String> {
+pub(crate) fn segments(rows: &Snapshot) -> Result<BTreeMap<SegmentId, u64>, String> {
     let mut segments = BTreeMap::new();
-    for row in lsm.range(Table::Segment, &[], &[0xff; 9]) {
+    for row in rows_from(rows, Table::Segment, &[]) {
         let (key, value) = row.map_err(|error| error.to_string())?;
         let parts = key::segment_parts(row_key(&key));
         let (queue, segment) = parts.ok_or_else(|| format!("{key:?} is not a key"))?;

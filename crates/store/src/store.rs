@@ -8,14 +8,14 @@
 
 use crate::checkpoint::Checkpointer;
 use crate::control::{Control, Writer};
-use crate::log_files::{LogFiles, SegmentId};
+use crate::disk::Disk;
+use crate::log_files::SegmentId;
 use crate::log_writer::{LogSlice, LogWriter};
-use crate::lsm::{Lsm, WriteError};
-use crate::row_cache::RowCache;
+use crate::lsm::WriteError;
 use crate::tables::LayeredTables;
 use crate::{OpenError, StoreError, StoreOptions, recovery};
 use bytes::Bytes;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use queen_core::QueueId;
 use queen_core::table::Table;
 use queen_state::tables::Row;
@@ -48,8 +48,22 @@ pub(crate) struct Inner {
     pub(crate) tables: LayeredTables,
     pub(crate) logs: LogWriter,
     pub(crate) applied: Option<Applied>,
+    /// The files below tables and logs.
+    pub(crate) disk: Arc<Disk>,
     /// Changed since a batch was last ended.
     in_batch: bool,
+}
+
+impl Inner {
+    pub(crate) fn new(disk: Arc<Disk>, applied: Option<Applied>) -> Inner {
+        Inner {
+            tables: LayeredTables::new(&disk),
+            logs: LogWriter::new(disk.files.clone()),
+            applied,
+            disk,
+            in_batch: false,
+        }
+    }
 }
 
 /// What the handles and the background threads share.
@@ -57,9 +71,29 @@ pub(crate) struct Shared {
     pub(crate) inner: RwLock<Inner>,
     pub(crate) control: Control,
     pub(crate) options: StoreOptions,
-    pub(crate) lsm: Arc<Lsm>,
-    pub(crate) cache: Arc<RowCache>,
-    pub(crate) files: Arc<LogFiles>,
+    pub(crate) dir: PathBuf,
+    /// Held while a checkpoint is made, or an image takes the place of all. Before `inner`.
+    pub(crate) checkpointing: Mutex<()>,
+    /// Held while an image is installed. Before `checkpointing`.
+    pub(crate) installing: Mutex<()>,
+}
+
+impl Shared {
+    /// The files of now.
+    pub(crate) fn disk(&self) -> Arc<Disk> {
+        self.inner.read().disk.clone()
+    }
+
+    /// Tests stop here.
+    #[cfg(test)]
+    pub(crate) fn step(&self, step: crate::checkpoint::Step) {
+        if let Some(at_step) = &self.options.at_step {
+            (at_step.0)(step);
+        }
+    }
+
+    #[cfg(not(test))]
+    pub(crate) fn step(&self, _: crate::checkpoint::Step) {}
 }
 
 /// Tables and queue logs in a directory. A clone is another handle to the same store.
@@ -68,7 +102,7 @@ pub(crate) struct Shared {
 /// last checkpoint, as if the process had been killed.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     checkpointer: Arc<Checkpointer>,
 }
 
@@ -79,21 +113,14 @@ impl Store {
     /// The caller holds the [`crate::DirLock`] of `dir` or of a directory above. Reads no message
     /// data, so it takes the same short time however much is stored.
     pub fn open(dir: &Path, options: StoreOptions) -> Result<(Store, Recovered), OpenError> {
-        let (lsm, files, recovered) = recovery::recover(dir, &options)?;
-        let cache = Arc::new(RowCache::new(options.row_cache_bytes));
-        let inner = Inner {
-            tables: LayeredTables::new(lsm.clone(), cache.clone(), files.clone()),
-            logs: LogWriter::new(files.clone()),
-            applied: recovered.applied.clone(),
-            in_batch: false,
-        };
+        let (disk, recovered) = recovery::recover(dir, &options)?;
         let shared = Arc::new(Shared {
-            inner: RwLock::new(inner),
+            inner: RwLock::new(Inner::new(Arc::new(disk), recovered.applied.clone())),
             control: Control::new(recovered.applied.clone()),
             options,
-            lsm,
-            cache,
-            files,
+            dir: dir.to_owned(),
+            checkpointing: Mutex::default(),
+            installing: Mutex::default(),
         });
         let checkpointer = Checkpointer::start(shared.clone()).map_err(|source| OpenError::Io {
             what: "start the checkpoint thread of",
@@ -159,9 +186,14 @@ impl Store {
         self.checkpointer.close()
     }
 
+    /// Wakes the merges.
+    pub(crate) fn ring(&self) {
+        self.checkpointer.ring();
+    }
+
     /// Where a segment of a queue's log lies.
     pub(crate) fn segment_path(&self, queue: QueueId, segment: u32) -> PathBuf {
-        self.shared.files.path(SegmentId { queue, segment })
+        self.shared.disk().files.path(SegmentId { queue, segment })
     }
 }
 
@@ -206,7 +238,7 @@ impl WriteGuard<'_> {
                 return Err(stopped(control.fail(why)));
             }
             was_blocked = true;
-            self.shared.files.let_go_for(&error);
+            self.inner.disk.files.let_go_for(&error);
             RwLockWriteGuard::unlocked(&mut self.inner, || {
                 control.wait_blocked(Writer::Apply, &error)
             })

@@ -6,6 +6,7 @@
 //! and the disk; afterwards they say the same as the disk and stay as its warmest cache until the
 //! next freeze.
 
+use crate::disk::Disk;
 use crate::gaps::Gaps;
 use crate::log_files::{LogFiles, no_handle_left};
 use crate::lsm::{Lsm, ReadError, row_key};
@@ -39,15 +40,15 @@ pub(crate) struct LayeredTables {
 }
 
 impl LayeredTables {
-    pub(crate) fn new(lsm: Arc<Lsm>, cache: Arc<RowCache>, files: Arc<LogFiles>) -> LayeredTables {
+    pub(crate) fn new(disk: &Disk) -> LayeredTables {
         LayeredTables {
             dirty: Overlay::default(),
             frozen: None,
             frozen_is_clean: true,
-            cache,
+            cache: disk.cache.clone(),
             gaps: Gaps::new(),
-            lsm,
-            files,
+            lsm: disk.lsm.clone(),
+            files: disk.files.clone(),
         }
     }
 
@@ -72,6 +73,11 @@ impl LayeredTables {
         let frozen = Arc::new(std::mem::take(&mut self.dirty));
         self.frozen_is_clean = false;
         (frozen.clone(), self.frozen.replace(frozen))
+    }
+
+    /// Whether a checkpoint has set rows apart and not written them.
+    pub(crate) fn is_frozen(&self) -> bool {
+        !self.frozen_is_clean
     }
 
     /// The frozen rows are on the disk now, and the cache has forgotten what it knew of them.
