@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where a node is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Peer {
     /// Its raft listener, `host:port`.
     pub raft: String,
@@ -109,7 +110,7 @@ impl Role {
 }
 
 /// Voters, learners and where they are, as one node knows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
     /// Nodes that vote. During a change: those before and those after it.
     pub voters: BTreeSet<u64>,
@@ -169,7 +170,7 @@ pub enum AskError {
 }
 
 /// A change of members was refused or did not finish.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 #[error("{text}")]
 pub struct MembershipError {
     /// What kind, for programs.
@@ -179,7 +180,7 @@ pub struct MembershipError {
 }
 
 /// Kinds of [`MembershipError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MembershipCode {
     /// The request makes no sense as it is.
     BadRequest,

@@ -17,10 +17,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot, watch};
 
-/// Tells the library that something waits; false when it has stopped.
-pub(crate) type Tell = Box<dyn Fn(Gathering) -> bool + Send + Sync>;
+/// Says what became of an entry, from the library.
+pub(crate) type Fate = oneshot::Receiver<ClientWriteResult<TypeConfig>>;
+
+/// Tells the library that something waits; `None` when it has stopped.
+pub(crate) type Tell = Box<dyn Fn(Gathering) -> Option<Fate> + Send + Sync>;
+
+/// An entry that was asked for.
+pub(crate) struct Told {
+    /// Counts leads: the one in which it was asked for.
+    lead: u64,
+    outcome: Fate,
+}
 
 #[derive(Default)]
 struct Waiting {
@@ -34,6 +45,9 @@ struct Waiting {
 pub(crate) struct Gather {
     waiting: Mutex<Waiting>,
     tell: OnceLock<Tell>,
+    told: UnboundedSender<Told>,
+    /// Rises whenever the lead is lost.
+    lead: watch::Sender<u64>,
     entry_bytes_max: usize,
     /// Term in which this node leads and is ready, or 0.
     leader_term: AtomicU64,
@@ -43,15 +57,20 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    pub(crate) fn new(entry_bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self {
+    /// The queue, and what [`follow`] needs.
+    pub(crate) fn new(entry_bytes_max: usize) -> (Arc<Self>, UnboundedReceiver<Told>) {
+        let (told, outcomes) = unbounded_channel();
+        let gather = Self {
             waiting: Mutex::default(),
             tell: OnceLock::new(),
+            told,
+            lead: watch::channel(0).0,
             entry_bytes_max,
             leader_term: AtomicU64::new(0),
             open: watch::channel(0).0,
             lost: Notify::new(),
-        })
+        };
+        (Arc::new(gather), outcomes)
     }
 
     /// Connects the library. Nothing can be proposed before.
@@ -61,7 +80,17 @@ impl Gather {
 
     /// Lets proposals in while `term` is not 0.
     pub(crate) fn set_leader_term(&self, term: u64) {
-        self.leader_term.store(term, Ordering::Release);
+        // No proposal may slip in between a check of the term and being told of the loss.
+        let _waiting = self.waiting.lock();
+        let was = self.leader_term.swap(term, Ordering::AcqRel);
+        if term == 0 && was != 0 {
+            self.lead.send_modify(|lead| *lead += 1);
+        }
+    }
+
+    /// Whether proposals are let in.
+    pub(crate) fn leads(&self) -> bool {
+        self.leader_term.load(Ordering::Acquire) != 0
     }
 
     pub(crate) fn propose(self: &Arc<Self>, proposal: Bytes) -> Result<(), NotProposed> {
@@ -85,7 +114,11 @@ impl Gather {
     }
 
     fn tell_library(self: &Arc<Self>) -> bool {
-        self.tell.get().is_some_and(|tell| tell(Gathering(Some(self.clone()))))
+        let lead = *self.lead.borrow();
+        let outcome = self.tell.get().and_then(|tell| tell(Gathering(Some(self.clone()))));
+        let Some(outcome) = outcome else { return false };
+        self.open.send_modify(|open| *open += 1);
+        self.told.send(Told { lead, outcome }).is_ok()
     }
 
     /// Refuses proposals from now on.
@@ -147,36 +180,22 @@ impl std::fmt::Debug for Gathering {
     }
 }
 
-/// Learns what became of one entry.
-pub struct Outcome {
-    gather: Option<Arc<Gather>>,
-}
-
-impl openraft::raft::responder::Responder<TypeConfig> for Outcome {
-    type Receiver = ();
-
-    fn from_app_data(gathering: Gathering) -> (Gathering, Self, ()) {
-        let gather = gathering.0.clone();
-        if let Some(gather) = &gather {
-            gather.open.send_modify(|open| *open += 1);
-        }
-        (gathering, Self { gather }, ())
-    }
-
-    fn send(mut self, result: ClientWriteResult<TypeConfig>) {
-        if result.is_ok()
-            && let Some(gather) = self.gather.take()
-        {
-            gather.open.send_modify(|open| *open -= 1);
-        }
-    }
-}
-
-impl Drop for Outcome {
-    fn drop(&mut self) {
-        if let Some(gather) = self.gather.take() {
-            gather.open.send_modify(|open| *open -= 1);
-            gather.lost.notify_one();
+/// What becomes of entries, in the order in which they were asked for; counts them off.
+pub(crate) async fn follow(gather: Arc<Gather>, mut told: UnboundedReceiver<Told>) {
+    while let Some(Told { lead, mut outcome }) = told.recv().await {
+        let mut leads = gather.lead.subscribe();
+        tokio::select! {
+            outcome = &mut outcome => {
+                gather.open.send_modify(|open| *open = open.saturating_sub(1));
+                if !matches!(outcome, Ok(Ok(_))) {
+                    gather.lost.notify_one();
+                }
+            }
+            // Lost with the lead: what was open was told to be unknown.
+            _ = leads.wait_for(|now| *now != lead) => {
+                gather.open.send_modify(|open| *open = open.saturating_sub(1));
+                tokio::spawn(outcome);
+            }
         }
     }
 }

@@ -11,8 +11,12 @@
 #![allow(clippy::result_large_err)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod address;
 mod cluster;
+mod disk_id;
 mod error;
+mod exchange;
+mod founding;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gather;
@@ -20,13 +24,24 @@ mod group;
 mod log_storage;
 mod machine;
 mod mark;
+mod members;
+mod message;
+mod net;
 mod node;
+mod pacing;
+mod reads;
 mod replay;
+mod running;
+mod runtime;
+mod snapshots;
 mod state_machine;
 mod transport;
 mod types;
 mod vote;
 mod wal;
+
+#[cfg(test)]
+mod cluster_tests;
 
 pub use cluster::{
     AskError, ClusterOptions, Leader, Members, MembershipCode, MembershipError, Peer, Role,

@@ -2,9 +2,11 @@
 //!
 //! Owns: the adapter. Leaves to others: files (`wal`, `vote`).
 //!
-//! The committed id is not saved: on one voter it is the last synced entry, which the node applies before
-//! the library starts; with several voters the library asks for it to be optional.
+//! The committed id is not saved. On one voter it is the last synced entry, which the node applies before
+//! the library starts. With several, what the machine holds is known to be committed, and the leader says
+//! what else is: entries beyond may still be replaced.
 
+use crate::state_machine::{Checkpoint, end_installing};
 use crate::types::{self, Entry, Id, StorageError, TypeConfig, Vote};
 use crate::vote::{self, SavedVote};
 use crate::wal::Wal;
@@ -22,12 +24,22 @@ const REPLICATE_BYTES: u64 = 4 << 20;
 pub(crate) struct LogStorage {
     wal: Wal,
     dir: PathBuf,
+    /// A lead that ended with the process is not taken up again: this node may lack what it wrote then.
+    forget_lead: bool,
+    /// What the machine holds: the log never starts behind it.
+    checkpoint: Option<Checkpoint>,
 }
 
 impl LogStorage {
     /// `dir` is where the vote lies.
     pub(crate) fn new(wal: Wal, dir: PathBuf) -> Self {
-        Self { wal, dir }
+        Self { wal, dir, forget_lead: false, checkpoint: None }
+    }
+
+    /// For a group of several: snapshots come from other nodes; with several voters a node starts as a
+    /// follower, whatever it was.
+    pub(crate) fn in_group(self, alone: bool, checkpoint: Checkpoint) -> Self {
+        Self { forget_lead: !alone, checkpoint: Some(checkpoint), ..self }
     }
 
     fn read(&self, start: u64, end: u64, bytes_max: u64) -> Result<Vec<Entry>, StorageError> {
@@ -101,7 +113,7 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
         let saved = saved.map_err(|error| StorageIOError::read_vote(AnyError::new(&error)))?;
         Ok(saved.map(|saved| Vote {
             leader_id: LeaderId::new(saved.term, saved.node),
-            committed: saved.committed,
+            committed: saved.committed && !self.forget_lead,
         }))
     }
 
@@ -126,7 +138,15 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
 
     async fn purge(&mut self, log_id: Id) -> Result<(), StorageError> {
         let upto = types::to_wal_id(&log_id).map_err(write_error)?;
-        self.wal.purge(upto).await.map_err(write_error)
+        if let Some(checkpoint) = &self.checkpoint
+            && !checkpoint.holds(upto.index).await
+        {
+            let error = std::io::Error::other("the snapshot was not installed");
+            return Err(write_error(error));
+        }
+        self.wal.purge(upto).await.map_err(write_error)?;
+        // After a snapshot this was its last step.
+        end_installing(&self.dir).map_err(write_error)
     }
 }
 

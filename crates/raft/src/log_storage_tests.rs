@@ -26,7 +26,7 @@ impl Machine for AtOnce {
 
     fn apply(&self, entries: Vec<Committed>) -> Result<(), MachineFailed> {
         if let (Some(checkpoint), Some(last)) = (self.0.get(), entries.last()) {
-            *checkpoint.lock() = Mark::decode(&last.mark);
+            checkpoint.set(Mark::decode(&last.mark).unwrap());
         }
         Ok(())
     }

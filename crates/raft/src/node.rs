@@ -7,20 +7,20 @@
 //! Threads: `raft` runs the library and the machine, `wal` writes and syncs. While one group of
 //! proposals is synced, the one before it is applied and the next one gathers.
 
+use crate::exchange::Exchange;
 use crate::gather::Gather;
-use crate::log_storage::LogStorage;
 use crate::mark::Mark;
-use crate::replay;
+use crate::running;
 use crate::state_machine::Checkpoint;
-use crate::transport::NoPeers;
 use crate::types::TypeConfig;
 use crate::wal::{Disk, RealDisk, Wal};
-use crate::{ClusterOptions, Leader, Machine, NotProposed, Peer, Service, StartError};
+use crate::{ClusterOptions, Leader, Machine, NotProposed, Service, StartError};
 use bytes::Bytes;
 use futures::FutureExt;
-use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use openraft::Raft;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
@@ -57,6 +57,9 @@ pub struct WalOptions {
     pub cache_bytes: usize,
     /// Bytes of proposals joined into one entry, at most (a single larger proposal is taken alone).
     pub entry_bytes: usize,
+    /// In a group of several: bytes of log kept behind a durable checkpoint, about, so that a node that
+    /// was away catches up without a snapshot.
+    pub hold_bytes: u64,
 }
 
 impl Default for WalOptions {
@@ -67,6 +70,7 @@ impl Default for WalOptions {
             spare_files: 2,
             cache_bytes: 8 << 20,
             entry_bytes: 4 << 20,
+            hold_bytes: 256 << 20,
         }
     }
 }
@@ -81,13 +85,18 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) gather: Arc<Gather>,
     pub(crate) raft: Raft<TypeConfig>,
-    wal: Wal,
-    checkpoint: Checkpoint,
+    pub(crate) wal: Wal,
+    pub(crate) checkpoint: Checkpoint,
+    /// Marks that are durable, whose entries are kept for other nodes, each with the bytes of the log
+    /// when it came. In a group of several only.
+    pub(crate) kept: Mutex<VecDeque<(Mark, u64)>>,
+    pub(crate) hold_bytes: u64,
     pub(crate) leadership: watch::Receiver<Option<u64>>,
     pub(crate) leader: watch::Receiver<Option<Leader>>,
-    pub(crate) service: OnceLock<Arc<dyn Service>>,
+    pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
+    pub(crate) exchange: Option<Arc<Exchange>>,
     pub(crate) life: watch::Receiver<Life>,
-    stop: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +128,7 @@ impl RaftNode {
         let dir = options.dir.clone();
         std::thread::Builder::new()
             .name("raft".into())
-            .spawn(move || run(options, machine, disk, started, life, watched))
+            .spawn(move || running::run(options, machine, disk, started, life, watched))
             .map_err(|source| StartError::Io { action: "start a thread for", path: dir, source })?;
         told.await
             .unwrap_or_else(|_| Err(StartError::Failed("the log ended while starting".into())))
@@ -152,7 +161,8 @@ impl RaftNode {
             tracing::warn!(bytes = mark.len(), "ignored a checkpoint whose mark cannot be read");
             return;
         };
-        *self.shared.checkpoint.lock() = Some(mark);
+        let Some(mark) = self.shared.let_go(mark) else { return };
+        self.shared.checkpoint.set(mark);
         if *self.shared.life.borrow() != Life::Running {
             return;
         }
@@ -175,16 +185,27 @@ impl RaftNode {
         }
     }
 
-    /// Ends the node: what was proposed is written and applied, the log's tail is clean.
+    /// Ends the node: the lead is handed over, what was proposed is written and applied, the log's tail is
+    /// clean.
     ///
-    /// With a full disk, what waits for space is given up: it was never answered for.
+    /// What can be neither committed nor given up by then (a full disk, no majority) is left: it was never
+    /// answered for.
     pub async fn shutdown(&self) {
+        self.hand_over().await;
         self.shared.gather.close();
         let mut open = self.shared.gather.open();
         let mut full = self.shared.wal.full();
+        let limit = async {
+            match &self.shared.exchange {
+                // Without a majority the rest may wait for ever.
+                Some(exchange) => exchange.stop_limit().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = open.wait_for(|open| *open == 0) => {}
             _ = full.wait_for(|full| *full) => {}
+            () = limit => {}
             _ = self.stopped() => {}
         }
         self.shared.stop.send_replace(true);
@@ -192,228 +213,22 @@ impl RaftNode {
     }
 }
 
-/// The thread `raft`, from start to end.
-fn run(
-    options: RaftOptions,
-    machine: Arc<dyn Machine>,
-    disk: Arc<dyn Disk>,
-    started: oneshot::Sender<Result<RaftNode, StartError>>,
-    life: watch::Sender<Life>,
-    watched: watch::Receiver<Life>,
-) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(source) => {
-            let path = options.dir;
-            let _ = started.send(Err(StartError::Io { action: "run", path, source }));
-            return;
+impl Shared {
+    /// The newest mark up to which no other node is likely to need the log any more: alone, `durable`; else
+    /// one behind which [`WalOptions::hold_bytes`] have been written.
+    fn let_go(&self, durable: Mark) -> Option<Mark> {
+        if self.exchange.is_none() {
+            return Some(durable);
         }
-    };
-    let ended = runtime.block_on(async {
-        let mut running = match Running::start(&options, machine, disk).await {
-            Ok(running) => running,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return Life::Ended;
-            }
-        };
-        let (stop, stopping) = watch::channel(false);
-        let node = running.node(stop, watched);
-        running.follow_leadership(stopping, Some((started, node))).await
-    });
-    drop(runtime);
-    life.send_replace(ended);
-}
-
-/// What lives on the thread `raft`.
-struct Running {
-    machine: Arc<dyn Machine>,
-    raft: Raft<TypeConfig>,
-    wal: Wal,
-    gather: Arc<Gather>,
-    checkpoint: Checkpoint,
-    leadership: watch::Sender<Option<u64>>,
-    leader: watch::Sender<Option<Leader>>,
-    id: u64,
-}
-
-type Started = (oneshot::Sender<Result<RaftNode, StartError>>, RaftNode);
-
-impl Running {
-    async fn start(
-        options: &RaftOptions,
-        machine: Arc<dyn Machine>,
-        disk: Arc<dyn Disk>,
-    ) -> Result<Self, StartError> {
-        create_dir(&options.dir)?;
-        let wal = Wal::open(&options.dir.join("wal"), &options.wal, disk)?;
-        let started = Self::start_over(options, machine, wal.clone()).await;
-        if started.is_err() {
-            wal.close();
+        let (bytes, _) = self.wal.written();
+        let mut kept = self.kept.lock();
+        kept.push_back((durable, bytes));
+        let mut oldest = None;
+        while kept.front().is_some_and(|(_, at)| bytes - at >= self.hold_bytes) {
+            oldest = kept.pop_front().map(|(mark, _)| mark);
         }
-        started
+        oldest
     }
-
-    async fn start_over(
-        options: &RaftOptions,
-        machine: Arc<dyn Machine>,
-        wal: Wal,
-    ) -> Result<Self, StartError> {
-        if options.cluster.is_some() {
-            return Err(StartError::Failed("this build starts single nodes only".into()));
-        }
-        let state_machine = replay::replay(options, &wal, machine.clone())?;
-        let vote = crate::vote::load(&options.dir)?;
-        let last = wal.state().1;
-        replay::check_vote(options, last, vote)?;
-        let pristine = vote.is_none() && last.is_none();
-        let checkpoint = state_machine.checkpoint();
-        let storage = LogStorage::new(wal.clone(), options.dir.clone());
-        let config = config().map_err(|error| StartError::Failed(error.to_string()))?;
-        let failed = |error: &dyn std::fmt::Display| StartError::Failed(error.to_string());
-        let (id, config) = (options.node_id, Arc::new(config));
-        let raft = Raft::new(id, config, NoPeers, storage, state_machine).await;
-        let raft = raft.map_err(|error| failed(&error))?;
-        if pristine {
-            let members = BTreeMap::from([(options.node_id, BasicNode::default())]);
-            raft.initialize(members).await.map_err(|error| failed(&error))?;
-        } else {
-            // Does nothing when the vote on disk says that this node leads already.
-            raft.trigger().elect().await.map_err(|error| failed(&error))?;
-        }
-        let gather = Gather::new(options.wal.entry_bytes);
-        let teller = raft.clone();
-        gather.connect(Box::new(move |gathering| {
-            matches!(teller.client_write_ff(gathering).now_or_never(), Some(Ok(())))
-        }));
-        let (leadership, _) = watch::channel(None);
-        let (leader, _) = watch::channel(None);
-        Ok(Self { machine, raft, wal, gather, checkpoint, leadership, leader, id })
-    }
-
-    fn node(&self, stop: watch::Sender<bool>, life: watch::Receiver<Life>) -> RaftNode {
-        let shared = Shared {
-            id: self.id,
-            gather: self.gather.clone(),
-            raft: self.raft.clone(),
-            wal: self.wal.clone(),
-            checkpoint: self.checkpoint.clone(),
-            leadership: self.leadership.subscribe(),
-            leader: self.leader.subscribe(),
-            service: OnceLock::new(),
-            life,
-            stop,
-        };
-        RaftNode { shared: Arc::new(shared) }
-    }
-
-    /// Tells machine and watchers of leadership until the node ends, then ends it.
-    async fn follow_leadership(
-        &mut self,
-        mut stopping: watch::Receiver<bool>,
-        mut started: Option<Started>,
-    ) -> Life {
-        let mut server = self.raft.server_metrics();
-        loop {
-            let term = {
-                let now = server.borrow_and_update();
-                let leads = now.state == ServerState::Leader && now.vote.committed;
-                leads.then_some(now.vote.leader_id.term)
-            };
-            if term != *self.leadership.borrow() {
-                if term.is_some() && !self.caught_up(&mut stopping).await {
-                    break;
-                }
-                self.announce(term);
-                if let Some((told, node)) = started.take_if(|_| term.is_some()) {
-                    let _ = told.send(Ok(node));
-                }
-            }
-            tokio::select! {
-                changed = server.changed() => if changed.is_err() { break },
-                () = self.gather.lost() => self.announce(None),
-                // An error says that every handle was dropped.
-                _ = stopping.wait_for(|stop| *stop) => break,
-            }
-        }
-        self.end(started).await
-    }
-
-    /// Waits until all that the log holds now is applied; false when the node is ending.
-    async fn caught_up(&self, stopping: &mut watch::Receiver<bool>) -> bool {
-        let mut metrics = self.raft.metrics();
-        let target = metrics.borrow().last_log_index;
-        tokio::select! {
-            reached = metrics.wait_for(|now| {
-                now.last_applied.map(|id| id.index) >= target || now.state != ServerState::Leader
-            }) => reached.is_ok(),
-            _ = stopping.wait_for(|stop| *stop) => false,
-        }
-    }
-
-    fn announce(&self, term: Option<u64>) {
-        if term.is_none() {
-            self.gather.set_leader_term(0);
-        }
-        tracing::info!(term, "leadership changed");
-        self.machine.leadership(term);
-        self.gather.set_leader_term(term.unwrap_or(0));
-        self.leadership.send_replace(term);
-        let Peer { raft, http } = Peer::default();
-        self.leader.send_replace(term.map(|term| Leader { id: self.id, term, raft, http }));
-    }
-
-    async fn end(&self, started: Option<Started>) -> Life {
-        self.gather.close();
-        let failure = self.raft.metrics().borrow().running_state.clone().err();
-        let _ = self.raft.shutdown().await;
-        self.announce(None);
-        self.wal.close();
-        let why = failure.map(|fatal| fatal.to_string());
-        if let Some((told, _)) = started {
-            let why = why.clone().unwrap_or_else(|| "the log ended while starting".into());
-            let _ = told.send(Err(StartError::Failed(why)));
-        }
-        match why {
-            Some(why) => {
-                tracing::error!(%why, "the log has failed, the node stops");
-                Life::Failed(why)
-            }
-            None => Life::Ended,
-        }
-    }
-}
-
-/// Makes the log's directory so that a power cut does not take it away again.
-fn create_dir(dir: &Path) -> Result<(), StartError> {
-    let io_error = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StartError::Io { action, path, source }
-    };
-    if dir.is_dir() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
-    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
-    let above = above.unwrap_or(Path::new("."));
-    RealDisk.sync_dir(above).map_err(io_error("sync the directory", above))
-}
-
-/// The library's settings. One voter elects itself at once and sends no heartbeats, so times are long to
-/// keep an idle node quiet; log files are purged as soon as the machine's checkpoint allows.
-fn config() -> Result<Config, openraft::ConfigError> {
-    let config = Config {
-        cluster_name: "queen".into(),
-        heartbeat_interval: 1000,
-        election_timeout_min: 3000,
-        election_timeout_max: 5000,
-        snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
-        purge_batch_size: 1,
-        ..Config::default()
-    };
-    config.validate()
 }
 
 #[cfg(test)]

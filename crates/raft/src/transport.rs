@@ -1,78 +1,165 @@
-//! How nodes reach each other: they do not, a group has one voter.
+//! The library's requests to other nodes.
 //!
-//! Owns: the answer that every peer is unreachable. The library asks for a connection only when the
-//! membership names another node, which [`crate::RaftNode::start`] refuses.
+//! Owns: turning them into frames and back, their time limits. Leaves to others: connections (`net`),
+//! answering (`exchange`), snapshots (`snapshots`).
 
-use crate::types::{TypeConfig, Vote};
-use openraft::error::{
-    InstallSnapshotError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
-};
-use openraft::network::RPCOption;
+use crate::exchange::Exchange;
+use crate::message;
+use crate::net::frame::Kind;
+use crate::net::greeting::Purpose;
+use crate::net::link::{Link, LinkError};
+use crate::snapshots;
+use crate::types::{Id, TypeConfig, Vote};
+use bytes::Bytes;
+use openraft::error::{Fatal, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{Backoff, RPCOption};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
-    SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
 use openraft::{BasicNode, OptionalSend, RaftNetwork, RaftNetworkFactory, Snapshot};
 use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 
-type RpcError<E = openraft::error::Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
+/// A follower that has not synced an append in this time is asked again.
+const APPEND: Duration = Duration::from_secs(15);
+const VOTE: Duration = Duration::from_secs(2);
+/// A peer that cannot be reached is tried again after this long.
+const RETRY: Duration = Duration::from_millis(50);
 
-/// Connects to nobody.
-pub(crate) struct NoPeers;
+type RpcError = RPCError<u64, BasicNode, RaftError<u64>>;
 
-/// A connection to a peer that cannot be reached.
-pub(crate) struct NoPeer {
+/// Makes clients; `None` on a node that has no listener and hence no peers.
+pub(crate) struct Network(pub(crate) Option<Arc<Exchange>>);
+
+/// Requests to one peer.
+pub(crate) struct Client {
+    exchange: Option<Arc<Exchange>>,
     target: u64,
+    /// The newest entry that the peer said to hold.
+    acked: Option<Id>,
 }
 
-impl NoPeer {
-    fn unreachable(&self) -> Unreachable {
-        let text = format!("node {} cannot be reached: this group has one voter", self.target);
-        Unreachable::new(&std::io::Error::other(text))
+fn unreachable(error: &(impl std::error::Error + 'static)) -> Unreachable {
+    Unreachable::new(error)
+}
+
+impl Client {
+    fn link(&self, purpose: Purpose) -> Result<Link, Unreachable> {
+        let exchange = self.exchange.as_ref();
+        exchange.and_then(|exchange| exchange.link(self.target, purpose)).ok_or_else(|| {
+            let text = format!("the address of node {} is not known", self.target);
+            unreachable(&std::io::Error::other(text))
+        })
+    }
+
+    async fn ask(
+        &self,
+        purpose: Purpose,
+        kind: Kind,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, Unreachable> {
+        let link = self.link(purpose)?;
+        link.ask(kind, body, limit).await.map_err(|error: LinkError| unreachable(&error))
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Unreachable> {
+        message::decode(answer).ok_or_else(|| {
+            let text = format!("node {} gave an answer that cannot be read", self.target);
+            unreachable(&std::io::Error::other(text))
+        })
     }
 }
 
-impl RaftNetworkFactory<TypeConfig> for NoPeers {
-    type Network = NoPeer;
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Client;
 
-    async fn new_client(&mut self, target: u64, _: &BasicNode) -> NoPeer {
-        NoPeer { target }
+    async fn new_client(&mut self, target: u64, _: &BasicNode) -> Client {
+        Client { exchange: self.0.clone(), target, acked: None }
     }
 }
 
-impl RaftNetwork<TypeConfig> for NoPeer {
+impl RaftNetwork<TypeConfig> for Client {
     async fn append_entries(
         &mut self,
-        _: AppendEntriesRequest<TypeConfig>,
+        request: AppendEntriesRequest<TypeConfig>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
-        Err(self.unreachable().into())
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        _: InstallSnapshotRequest<TypeConfig>,
-        _: RPCOption,
-    ) -> Result<InstallSnapshotResponse<u64>, RpcError<InstallSnapshotError>> {
-        Err(self.unreachable().into())
+        let Some(exchange) = &self.exchange else {
+            return Err(self.link(Purpose::Append).err().map_or_else(
+                || RPCError::Unreachable(unreachable(&std::io::Error::other("no peers"))),
+                RPCError::Unreachable,
+            ));
+        };
+        let previous = request.prev_log_id;
+        let last = request.entries.last().map(|entry| entry.log_id).or(previous);
+        let body = exchange.encoder.append(request);
+        let body = body.map_err(|error| RPCError::Unreachable(unreachable(&error)))?;
+        let answer = self.ask(Purpose::Append, Kind::Append, body, APPEND).await?;
+        let answer = self.read(&answer)?;
+        match answer {
+            AppendEntriesResponse::Success => self.acked = self.acked.max(last),
+            AppendEntriesResponse::Conflict if previous <= self.acked => {
+                let text = format!(
+                    "node {} no longer holds entries that it had answered for: its disk went back in time; \
+                     remove it from the members, empty its data directory and add it again",
+                    self.target
+                );
+                tracing::error!(node = self.target, "{text}");
+                return Err(unreachable(&std::io::Error::other(text)).into());
+            }
+            _ => {}
+        }
+        Ok(answer)
     }
 
     async fn vote(
         &mut self,
-        _: VoteRequest<u64>,
+        request: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RpcError> {
-        Err(self.unreachable().into())
+        let body = message::encode(&request);
+        let answer = self.ask(Purpose::Control, Kind::Vote, body, VOTE).await?;
+        Ok(self.read(&answer)?)
     }
 
     async fn full_snapshot(
         &mut self,
-        _: Vote,
-        _: Snapshot<TypeConfig>,
-        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        vote: Vote,
+        snapshot: Snapshot<TypeConfig>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
-    ) -> Result<SnapshotResponse<u64>, StreamingError<TypeConfig, openraft::error::Fatal<u64>>>
-    {
-        Err(self.unreachable().into())
+    ) -> Result<SnapshotResponse<u64>, StreamingError<TypeConfig, Fatal<u64>>> {
+        let link = self.link(Purpose::Snapshot)?;
+        let Some(exchange) = self.exchange.clone() else { return Err(link_gone()) };
+        let least = snapshot.meta.last_log_id;
+        let sending =
+            async move { snapshots::send(exchange.machine.clone(), &link, vote, least).await };
+        // On the runtime of the exchange: this one's thread drives the log.
+        let runtime = self.exchange.as_ref().map(|exchange| exchange.runtime.clone());
+        let Some(runtime) = runtime else { return Err(link_gone()) };
+        let mut task = runtime.spawn(sending);
+        let sent = tokio::select! {
+            sent = &mut task => sent,
+            closed = cancel => {
+                task.abort();
+                return Err(closed.into());
+            }
+        };
+        let sent = sent.map_err(std::io::Error::other).and_then(|sent| sent);
+        let answer = sent.map_err(|error| {
+            tracing::warn!(node = self.target, %error, "a snapshot did not reach a node");
+            unreachable(&error)
+        })?;
+        Ok(self.read(&answer)?)
     }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(RETRY))
+    }
+}
+
+fn link_gone() -> StreamingError<TypeConfig, Fatal<u64>> {
+    StreamingError::Unreachable(unreachable(&std::io::Error::other("this node has no peers")))
 }

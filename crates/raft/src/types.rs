@@ -3,14 +3,15 @@
 //! Owns: the type config, the entry, turning ids and memberships into those of the log's files and back.
 //! Leaves to others: bytes of records (`wal`), of marks (`mark`).
 
-use crate::gather::{Gathering, Outcome};
+use crate::gather::Gathering;
+use crate::runtime::Patient;
+use crate::snapshots::Handle;
 use crate::wal::{Body, EntryId, WalEntry};
 use bytes::Bytes;
 use openraft::entry::RaftPayload;
 use openraft::{BasicNode, CommittedLeaderId, LogId, Membership};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::Cursor;
 use std::sync::Arc;
 
 openraft::declare_raft_types!(
@@ -21,8 +22,8 @@ openraft::declare_raft_types!(
         NodeId = u64,
         Node = BasicNode,
         Entry = Entry,
-        SnapshotData = Cursor<Vec<u8>>,
-        Responder = Outcome,
+        SnapshotData = Handle,
+        AsyncRuntime = Patient,
 );
 
 pub(crate) type Id = LogId<u64>;
@@ -159,7 +160,7 @@ pub(crate) fn from_wal(entry: WalEntry) -> Result<Entry, BadEntry> {
 
 /// A membership for those outside of this crate.
 pub(crate) fn members_of(members: &Members) -> crate::Members {
-    let peers = members.nodes().map(|(id, _)| (*id, crate::Peer::default()));
+    let peers = members.nodes().map(|(id, node)| (*id, crate::address::Address::of(node).peer));
     crate::Members {
         voters: members.voter_ids().collect(),
         learners: members.learner_ids().collect(),

@@ -11,6 +11,7 @@ pub(super) fn small() -> WalOptions {
         first_segment_bytes: 8 << 10,
         spare_files: 2,
         cache_bytes: 2 << 10,
+        hold_bytes: 0,
         entry_bytes: 1 << 20,
     }
 }

@@ -1,0 +1,82 @@
+//! Streams between nodes: TCP, and TLS over it when the files for it are given.
+//!
+//! Owns: dialling, accepting, reading the TLS files. Leaves to others: what is said on a stream.
+
+use crate::StartError;
+use crate::cluster::TlsFiles;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// A stream, encrypted or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Makes streams the way this node is set up.
+#[derive(Clone)]
+pub(crate) struct Streams(Option<(TlsConnector, TlsAcceptor)>);
+
+impl Streams {
+    pub(crate) fn new(tls: Option<&TlsFiles>) -> Result<Self, StartError> {
+        tls.map(read_files).transpose().map(Self)
+    }
+
+    pub(crate) async fn dial(&self, address: &str) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let Some((connector, _)) = &self.0 else { return Ok(Box::new(stream)) };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        Ok(Box::new(connector.connect(name, stream).await?))
+    }
+
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+        stream.set_nodelay(true)?;
+        let Some((_, acceptor)) = &self.0 else { return Ok(Box::new(stream)) };
+        Ok(Box::new(acceptor.accept(stream).await?))
+    }
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> StartError {
+    StartError::Failed(format!("cannot use {} for TLS between nodes: {error}", path.display()))
+}
+
+fn read_files(files: &TlsFiles) -> Result<(TlsConnector, TlsAcceptor), StartError> {
+    let TlsFiles { ca, cert, key } = files;
+    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, StartError> {
+        let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
+        let all: Result<Vec<_>, _> = all.collect();
+        let all = all.map_err(|error| failed(path, error))?;
+        if all.is_empty() {
+            return Err(failed(path, "it holds no certificate"));
+        }
+        Ok(all)
+    };
+    let mut roots = RootCertStore::empty();
+    for root in certificates(ca)? {
+        roots.add(root).map_err(|error| failed(ca, error))?;
+    }
+    let roots = Arc::new(roots);
+    let chain = certificates(cert)?;
+    let secret = || PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error));
+    let client = ClientConfig::builder()
+        .with_root_certificates(roots.clone())
+        .with_client_auth_cert(chain.clone(), secret()?)
+        .map_err(|error| failed(cert, error))?;
+    let verifier =
+        WebPkiClientVerifier::builder(roots).build().map_err(|error| failed(ca, error))?;
+    let server = ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, secret()?)
+        .map_err(|error| failed(cert, error))?;
+    Ok((TlsConnector::from(Arc::new(client)), TlsAcceptor::from(Arc::new(server))))
+}

@@ -1,0 +1,241 @@
+//! When this node stands for election, and whether it may go on leading.
+//!
+//! Owns: the pulses of a leader, the patience of a voter, the question to the others before an election,
+//! the leader's majority. Leaves to others: the election itself (the library), answering (`exchange`).
+//!
+//! The library's own election timer is off: it would disturb a group that works whenever a node comes
+//! back, and its lease would have to be as long as its timeouts.
+
+use crate::cluster::{Leader, Peer};
+use crate::exchange::Exchange;
+use crate::message::{self, Canvass, Pulse};
+use crate::net::frame::Kind;
+use crate::net::greeting::Purpose;
+use openraft::ServerState;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often all of this is looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// How often a leader says that it lives.
+const PULSE: Duration = Duration::from_millis(250);
+const PULSE_LIMIT: Duration = Duration::from_millis(1000);
+/// How often a leader repeats what is committed.
+const COMMITTED: Duration = Duration::from_secs(1);
+/// A leader whose majority is silent for this long takes no more proposals.
+const QUORUM: Duration = Duration::from_secs(3);
+/// A voter whose connection to the leader broke stands after a time in this range.
+const BROKEN: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(600));
+
+/// A time in `range`, drawn.
+pub(crate) fn draw(range: (Duration, Duration)) -> Duration {
+    let mut bytes = [0; 8];
+    // Without randomness the node's own clock has to do.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        bytes = (now.unwrap_or_default().as_nanos() as u64).to_le_bytes();
+    }
+    let span = range.1.saturating_sub(range.0).as_micros() as u64;
+    range.0 + Duration::from_micros(u64::from_le_bytes(bytes) % (span + 1))
+}
+
+struct Pacer {
+    exchange: Arc<Exchange>,
+    patience: Duration,
+    broken: Duration,
+    /// No election before.
+    not_before: Instant,
+    pulsed: Instant,
+    repeated: Instant,
+    leads_in: Option<u64>,
+}
+
+/// Runs for as long as the node does.
+pub(crate) async fn run(exchange: Arc<Exchange>) {
+    let now = Instant::now();
+    let mut pacer = Pacer {
+        patience: draw(exchange.options.election),
+        broken: draw(BROKEN),
+        not_before: now,
+        pulsed: now,
+        repeated: now,
+        leads_in: None,
+        exchange,
+    };
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        pacer.look().await;
+    }
+}
+
+impl Pacer {
+    async fn look(&mut self) {
+        let Some(raft) = self.exchange.raft.get() else { return };
+        let server = raft.server_metrics().borrow().clone();
+        let term = server.vote.leader_id.term;
+        if server.state == ServerState::Leader && server.vote.committed {
+            self.lead(term);
+            return;
+        }
+        if self.leads_in.take().is_some() {
+            self.exchange.acks.lock().clear();
+            self.exchange.quorum.send_replace(true);
+            *self.exchange.heard.lock() =
+                crate::exchange::Heard { at: Instant::now(), leader: None, lost: false };
+        }
+        let members = server.membership_config.membership().clone();
+        self.follow(server.current_leader, term);
+        if members.voter_ids().any(|id| id == self.exchange.me) {
+            self.maybe_stand(members.get_joint_config()).await;
+        }
+    }
+
+    /// Tells watchers which other node leads, if it lives.
+    fn follow(&self, leader: Option<u64>, term: u64) {
+        let heard = *self.exchange.heard.lock();
+        let alive = !heard.lost && heard.at.elapsed() < self.exchange.options.election.1;
+        let leader = leader.filter(|id| *id != self.exchange.me && alive);
+        let leader = leader.map(|id| {
+            let Peer { raft, http } = self.exchange.address(id).unwrap_or_default().peer;
+            Leader { id, term, raft, http }
+        });
+        self.exchange.leader.send_if_modified(|now| {
+            let changed = *now != leader;
+            *now = leader;
+            changed
+        });
+    }
+
+    fn lead(&mut self, term: u64) {
+        let (now, exchange) = (Instant::now(), &self.exchange);
+        let others = exchange.others();
+        if self.leads_in != Some(term) {
+            self.leads_in = Some(term);
+            // A majority has just voted.
+            *exchange.acks.lock() = others.iter().map(|id| (*id, now)).collect();
+            self.pulsed = now - PULSE;
+        }
+        {
+            // A new member has as long to answer as any other.
+            let mut acks = exchange.acks.lock();
+            for id in &others {
+                acks.entry(*id).or_insert(now);
+            }
+        }
+        if now >= self.pulsed + PULSE {
+            self.pulsed = now;
+            others.iter().for_each(|id| self.pulse(*id, term));
+        }
+        if now >= self.repeated + COMMITTED && !exchange.is_stepping_down() {
+            self.repeated = now;
+            if let Some(raft) = exchange.raft.get().cloned() {
+                exchange.runtime.spawn(async move { raft.trigger().heartbeat().await });
+            }
+        }
+        let lives = exchange.quorum_age().is_none_or(|age| age < QUORUM);
+        let quorum = lives && !exchange.is_stepping_down();
+        exchange.quorum.send_if_modified(|was| {
+            let changed = *was != quorum;
+            if changed && !lives {
+                tracing::warn!(term, "no majority answers, proposals are refused");
+            }
+            *was = quorum;
+            changed
+        });
+    }
+
+    fn pulse(&self, id: u64, term: u64) {
+        let exchange = self.exchange.clone();
+        let Some(link) = exchange.link(id, Purpose::Control) else { return };
+        self.exchange.runtime.spawn(async move {
+            let sent = Instant::now();
+            let body = message::encode(&Pulse { term, leader: exchange.me });
+            let answer = link.ask(Kind::Pulse, body, PULSE_LIMIT).await;
+            let knows: Option<u64> = answer.ok().and_then(|answer| message::decode(&answer));
+            if knows.is_some_and(|knows| knows <= term) {
+                exchange.acks.lock().insert(id, sent);
+            }
+        });
+    }
+
+    async fn maybe_stand(&mut self, configs: &[BTreeSet<u64>]) {
+        let exchange = self.exchange.clone();
+        let heard = *exchange.heard.lock();
+        let patience = if heard.lost { self.broken } else { self.patience };
+        let now = Instant::now();
+        let alone = configs.iter().all(|voters| voters.iter().all(|id| *id == exchange.me));
+        if !alone && (now < heard.at + patience || now < self.not_before) {
+            return;
+        }
+        if now < self.not_before {
+            return;
+        }
+        self.patience = draw(exchange.options.election);
+        self.broken = draw(BROKEN);
+        let Some(raft) = exchange.raft.get() else { return };
+        if !alone && !self.canvass(configs).await {
+            // Soon enough for those who were not heard, rarely enough to be no burden.
+            self.not_before = Instant::now() + draw(BROKEN);
+            return;
+        }
+        tracing::info!(node = exchange.me, "stands for election");
+        let _ = raft.trigger().elect().await;
+        self.not_before = Instant::now() + self.patience / 2;
+    }
+
+    /// Whether a majority would vote for this node.
+    async fn canvass(&self, configs: &[BTreeSet<u64>]) -> bool {
+        let exchange = &self.exchange;
+        let Some(raft) = exchange.raft.get() else { return false };
+        let last = raft.data_metrics().borrow().last_log;
+        let voters: BTreeSet<u64> = configs.iter().flatten().copied().collect();
+        let asked = voters.into_iter().filter(|id| *id != exchange.me).filter_map(|id| {
+            let link = exchange.link(id, Purpose::Control)?;
+            Some(async move {
+                let body = message::encode(&Canvass { last });
+                let answer = link.ask(Kind::Canvass, body, BROKEN.1).await.ok()?;
+                message::decode(&answer).unwrap_or(false).then_some(id)
+            })
+        });
+        let mut asked: futures::stream::FuturesUnordered<_> = asked.collect();
+        let mut granted = BTreeSet::from([exchange.me]);
+        while let Some(answer) = futures::StreamExt::next(&mut asked).await {
+            granted.extend(answer);
+            if configs.iter().all(|voters| is_majority(voters, |id| granted.contains(id))) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn is_majority(voters: &BTreeSet<u64>, has: impl Fn(&u64) -> bool) -> bool {
+    voters.iter().filter(|id| has(id)).count() * 2 > voters.len()
+}
+
+impl Exchange {
+    /// How long ago a majority last answered; `None` when this node is a majority by itself.
+    pub(crate) fn quorum_age(&self) -> Option<Duration> {
+        let raft = self.raft.get()?;
+        let metrics = raft.server_metrics();
+        let configs = metrics.borrow().membership_config.membership().get_joint_config().clone();
+        let acks = self.acks.lock();
+        let ages = configs.iter().filter_map(|voters| {
+            let mut ages: Vec<Duration> = voters
+                .iter()
+                .map(|id| match acks.get(id) {
+                    _ if *id == self.me => Duration::ZERO,
+                    Some(at) => at.elapsed(),
+                    None => Duration::MAX,
+                })
+                .collect();
+            ages.sort_unstable();
+            // Of three, the second youngest answer makes a majority.
+            ages.get(voters.len() / 2).copied()
+        });
+        ages.max().filter(|age| *age > Duration::ZERO)
+    }
+}
