@@ -65,7 +65,7 @@ tables! {
     Pin = 19 "pin",
     /// dead letter id → its key in `DeadLetter`.
     DeadLetterById = 20 "dead_letter_by_id",
-    /// ('q' or 'g', queue or group id) → what sinks still miss of a queue: deleted queues and groups of which rows or log are left.
+    /// ('q', 'h' or 'g', queue or group id) → what sinks still miss of a queue: deleted queues and groups of which rows or log are left; 'h': nothing but what a sink has pinned.
     Gone = 21 "gone",
     /// (tenant, sink, queue name, window, partition id, first offset) → a range that went before the sink copied it. Until a manifest lists it.
     Lost = 22 "lost",

@@ -9,7 +9,7 @@
 
 use crate::lost::{self, Range};
 use crate::step::{Queue, Step, bad_row, decode, parts, scan_prefix};
-use crate::tables::StorageError;
+use crate::tables::{StorageError, TablesMut};
 use crate::{Reading, Storage};
 use crate::{pin, run};
 use queen_core::row::{CursorRow, GoneRow, GroupRow, PartitionRow, Row, SinkMark, key};
@@ -25,17 +25,32 @@ const BATCH: usize = 256;
 
 const QUEUE: u8 = b'q';
 const GROUP: u8 = b'g';
+/// A queue of which nothing is left but what a sink has pinned.
+const HELD: u8 = b'h';
 
 /// Removes what is left of a queue deleted now, as far as one step goes.
 pub(crate) fn queue<S: Storage>(step: &mut Step<'_, S>, queue: &Queue) -> Result<(), StorageError> {
     let id = queue.id;
     let row = GoneRow { sinks: sink_marks(step, queue)? };
     let mut budget = FIRST_STEP_ROWS;
-    if remove_queue(step, id, &row, &mut budget)? != Left::Nothing {
-        match row.sinks.is_empty() {
-            true => step.store.put(Table::Gone, &marker(QUEUE, id.0), &[]),
-            false => step.put(&marker(QUEUE, id.0), &row),
-        }
+    let kind = match remove_queue(step, id, &row, &mut budget)? {
+        Left::Nothing => return Ok(()),
+        Left::Pinned => HELD,
+        Left::More => QUEUE,
+    };
+    match row.sinks.is_empty() {
+        true => step.store.put(Table::Gone, &marker(kind, id.0), &[]),
+        false => step.put(&marker(kind, id.0), &row),
+    }
+    Ok(())
+}
+
+/// A pin of the queue went: if it is deleted, a tick can remove more of it.
+pub(crate) fn released<S: TablesMut>(store: &mut S, queue: QueueId) -> Result<(), StorageError> {
+    let held = marker(HELD, queue.0);
+    if let Some(row) = store.get(Table::Gone, &held)? {
+        store.delete(Table::Gone, &held);
+        store.put(Table::Gone, &marker(QUEUE, queue.0), &row);
     }
     Ok(())
 }
@@ -66,34 +81,29 @@ pub(crate) fn group<S: Storage>(step: &mut Step<'_, S>, id: GroupId) -> Result<(
 
 /// Goes on with removals, about `limit` rows; whether more can be removed now.
 pub fn sweep<S: Storage>(step: &mut Step<'_, S>, limit: usize) -> Result<bool, StorageError> {
-    let (mut budget, mut from) = (limit, Vec::new());
-    loop {
-        let left = step.store.scan(Table::Gone, &from, &[0xff], BATCH)?;
-        let Some((last, _)) = left.last() else { return Ok(false) };
-        from = last.to_vec();
-        from.push(0);
-        for (key, value) in &left {
-            let (kind, id) = read_marker(key)?;
-            let row = match value.is_empty() {
-                true => GoneRow::default(),
-                false => decode(key, value)?,
+    let mut budget = limit;
+    for kind in [GROUP, QUEUE] {
+        while let Some((key, value)) = scan_prefix(&*step.store, Table::Gone, &[kind], 1)?.pop() {
+            let id = read_marker(&key)?;
+            let left = match kind {
+                GROUP => remove_group(step, GroupId(id), &mut budget)?.into(),
+                _ => {
+                    let row = match value.is_empty() {
+                        true => GoneRow::default(),
+                        false => decode(&key, &value)?,
+                    };
+                    remove_queue(step, QueueId(id), &row, &mut budget)?
+                }
             };
-            let done = match kind {
-                QUEUE => match remove_queue(step, QueueId(id), &row, &mut budget)? {
-                    Left::Nothing => true,
-                    Left::Pinned => false,
-                    Left::More => return Ok(true),
-                },
-                _ => match remove_group(step, GroupId(id), &mut budget)? {
-                    true => true,
-                    false => return Ok(true),
-                },
-            };
-            if done {
-                step.store.delete(Table::Gone, key);
+            match left {
+                Left::More => return Ok(true),
+                Left::Pinned => step.store.put(Table::Gone, &marker(HELD, id), &value),
+                Left::Nothing => {}
             }
+            step.store.delete(Table::Gone, &key);
         }
     }
+    Ok(false)
 }
 
 /// Deleted queues and groups of which something is left.
@@ -101,11 +111,10 @@ pub fn count(tables: &impl Reading) -> Result<usize, StorageError> {
     Ok(tables.scan(Table::Gone, &[], &[0xff], usize::MAX)?.len())
 }
 
-/// Whether a tick can remove something: a group, or a queue that no sink holds any more.
+/// Whether a tick can remove something: what only a pin keeps waits for [`released`].
 pub fn is_due(store: &impl Reading) -> Result<bool, StorageError> {
-    for (key, _) in store.scan(Table::Gone, &[], &[0xff], BATCH)? {
-        let (kind, id) = read_marker(&key)?;
-        if kind == GROUP || pin::pins(QueueId(id), store)?.is_empty() {
+    for kind in [GROUP, QUEUE] {
+        if !scan_prefix(store, Table::Gone, &[kind], 1)?.is_empty() {
             return Ok(true);
         }
     }
@@ -122,9 +131,10 @@ fn marker(kind: u8, id: u32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
-fn read_marker(key: &[u8]) -> Result<(u8, u32), StorageError> {
+/// The id that a marker names.
+fn read_marker(key: &[u8]) -> Result<u32, StorageError> {
     match *key {
-        [kind, a, b, c, d] => Ok((kind, u32::from_be_bytes([a, b, c, d]))),
+        [_, a, b, c, d] => Ok(u32::from_be_bytes([a, b, c, d])),
         _ => Err(bad_row(Table::Gone, key, "a kind and an id")),
     }
 }
@@ -136,6 +146,12 @@ enum Left {
     Pinned,
     /// More than the budget was for.
     More,
+}
+
+impl From<bool> for Left {
+    fn from(done: bool) -> Left {
+        if done { Left::Nothing } else { Left::More }
+    }
 }
 
 fn remove_queue<S: Storage>(

@@ -9,7 +9,7 @@
 //! intent that comes after its queue's deletion pins nothing: all that it names is lost already.
 
 use crate::tables::{StorageError, Tables, TablesMut};
-use crate::{kv, lost};
+use crate::{gone, kv, lost};
 use queen_core::limits::SINK_NAMESPACE;
 use queen_core::row::kv::{self as kv_row, KvValue};
 use queen_core::row::pin::{self as row, PinValue};
@@ -100,7 +100,7 @@ fn read<'d, T: Deserialize<'d>>(row: &'d KvValue) -> Option<T> {
 
 fn unpin<S: TablesMut>(queue: QueueId, sink: &str, store: &mut S) -> Result<(), StorageError> {
     store.delete(Table::Pin, &row::key(queue, sink));
-    Ok(())
+    gone::released(store, queue)
 }
 
 /// A tenant pins its own queues only.

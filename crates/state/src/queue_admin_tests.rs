@@ -138,6 +138,29 @@ fn a_pinned_log_outlives_its_queue_until_the_sink_has_committed() {
 }
 
 #[test]
+fn a_deleted_queue_goes_however_many_wait_for_their_sinks() {
+    let mut world = World::new();
+    let mut ids = Vec::new();
+    for number in 0..257 {
+        let name = format!("q{number}");
+        world.push(&name, "a", 1);
+        let id = world.queue_id(&name);
+        let (start, end) = (world.now - SECOND, world.now + SECOND);
+        let intent = format!(r#"{{"queueId":{id},"k":1,"tStart":{start},"tEnd":{end}}}"#);
+        sink_put(&mut world, &format!("s3:default:{name}:intent"), &intent);
+        assert!(deleted(&mut world, &name));
+        ids.push(id);
+    }
+    assert_eq!(crate::query::tick_due_at(&world.store).unwrap(), None, "all wait");
+    sink_put(&mut world, "s3:default:q256:committed", r#"{"k":1}"#);
+    assert_eq!(crate::query::tick_due_at(&world.store).unwrap(), Some(queen_core::Stamp::ZERO));
+    world.tick(&[]);
+    assert!(crate::query::queue_with_id(&world.store, ids[256]).unwrap().is_none());
+    assert_eq!((world.rows(Table::Gone), world.rows(Table::Segment)), (256, 256));
+    assert_eq!(crate::query::tick_due_at(&world.store).unwrap(), None);
+}
+
+#[test]
 fn a_large_deletion_is_finished_by_ticks() {
     let mut world = World::new();
     world.push("q", "a", 1);
