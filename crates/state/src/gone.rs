@@ -3,19 +3,22 @@
 //! Owns: the rows and the log of deleted queues and groups, until nothing of them is left. Leaves to
 //! others: the deletion itself, which makes them unreachable at once (`queue_admin`, `group_admin`).
 //!
-//! A deleted queue that a sink has pinned keeps its log and the rows that lead into it. What a sink
-//! had not copied at the deletion is recorded as lost before the rows go that tell of it. Upholds
-//! `loss-is-listed`.
+//! A deleted queue of which a sink has pinned something keeps the segments in which that lies, and
+//! the names of its partitions. What a sink had not copied at the deletion is recorded as lost
+//! before the rows go that tell of it. Upholds `loss-is-listed`.
 
 use crate::lost::{self, Range};
-use crate::step::{Queue, Step, bad_row, decode, parts, scan_prefix};
+use crate::step::{Partition, Queue, Step, bad_row, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::{StorageError, TablesMut};
 use crate::{Reading, Storage};
 use crate::{pin, run};
-use queen_core::row::{CursorRow, GoneRow, GroupRow, PartitionRow, Row, SinkMark, key};
+use queen_core::row::pin::PinValue;
+use queen_core::row::{
+    CursorRow, GoneRow, GroupRow, PartitionRow, Row, RunRow, SegmentRow, SinkMark, key,
+};
 use queen_core::sink::LossReason;
 use queen_core::table::Table;
-use queen_core::{GroupId, PartitionId, QueueId, Stamp};
+use queen_core::{GroupId, Offset, PartitionId, QueueId};
 
 /// Rows that a deletion removes itself; the rest waits for ticks.
 pub(crate) const FIRST_STEP_ROWS: usize = 20_000;
@@ -177,18 +180,24 @@ fn remove_queue<S: Storage>(
     if !remove_dead_letters(step, queue, budget)? {
         return Ok(Left::More);
     }
-    if !pin::pins(queue, &*step.store)?.is_empty() {
-        return Ok(Left::Pinned);
+    if !remove_messages(step, queue, gone, budget)? {
+        return Ok(Left::More);
+    }
+    let pins = pin::pins(queue, &*step.store)?;
+    if !pins.is_empty() {
+        return Ok(match remove_unpinned(step, queue, &pins, budget)? {
+            true => Left::Pinned,
+            false => Left::More,
+        });
     }
     loop {
         let partitions = scan_prefix(&*step.store, Table::Partition, &prefix, BATCH)?;
         for (key, value) in &partitions {
             let row: PartitionRow = decode(key, value)?;
-            if !record_loss(step, queue, gone, key, &row, budget)?
-                || !remove_partition(step, queue, &row, budget)?
-            {
+            if !spend(budget) {
                 return Ok(Left::More);
             }
+            step.store.delete(Table::PartitionById, &key::partition_by_id(row.id));
             step.store.delete(Table::Partition, key);
         }
         if partitions.is_empty() {
@@ -204,41 +213,110 @@ fn remove_queue<S: Storage>(
     Ok(Left::Nothing)
 }
 
+/// Removes what leads to the messages of all partitions, and records what is lost with them; false
+/// when the budget ended before. Each partition that was ever written to has a `Tail` row, which
+/// goes last; its name and its own row stay for whoever reads what is pinned.
+fn remove_messages<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    gone: &GoneRow,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    let prefix = key::queue(queue);
+    loop {
+        let tails = scan_prefix(&*step.store, Table::Tail, &prefix, BATCH)?;
+        for (tail, _) in &tails {
+            let (_, _, id) = parts(Table::Tail, tail, key::tail_parts(tail))?;
+            if let Some(Partition { name, row, .. }) = partition_with_id(&*step.store, id)?
+                && !record_loss(step, gone, queue, &name, row, budget)?
+            {
+                return Ok(false);
+            }
+            let rows = key::partition_by_id(id);
+            if !remove_prefix(step, Table::Run, &rows, budget)?
+                || !remove_prefix(step, Table::TransactionId, &rows, budget)?
+                || !spend(budget)
+            {
+                return Ok(false);
+            }
+            step.store.delete(Table::Tail, tail);
+        }
+        if tails.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
+/// Gives back the segments that hold nothing pinned; false when the budget ended before.
+fn remove_unpinned<S: Storage>(
+    step: &mut Step<'_, S>,
+    queue: QueueId,
+    pins: &[PinValue],
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    let (mut from, to) = (key::queue(queue).to_vec(), key::after_prefix(&key::queue(queue)));
+    loop {
+        let segments = step.store.scan(Table::Segment, &from, &to, BATCH)?;
+        for (row_key, value) in &segments {
+            let row: SegmentRow = decode(row_key, value)?;
+            if pin::pinned(pins, row.first, row.last) {
+                continue;
+            }
+            if !spend(budget) {
+                return Ok(false);
+            }
+            let found = key::segment_parts(row_key);
+            let (_, number) = parts(Table::Segment, row_key, found)?;
+            step.drop_segment(queue, number);
+        }
+        match segments.last() {
+            Some((last, _)) if segments.len() == BATCH => from = [&last[..], &[0]].concat(),
+            _ => return Ok(true),
+        }
+    }
+}
+
 /// Look-ups that finding and recording one range costs, about.
 const RANGE_ROWS: usize = 8;
 
 /// Records what the sinks lose with a partition, once; false when the budget ended before.
 fn record_loss<S: Storage>(
     step: &mut Step<'_, S>,
-    id: QueueId,
     gone: &GoneRow,
-    row_key: &[u8],
-    row: &PartitionRow,
+    id: QueueId,
+    name: &str,
+    row: PartitionRow,
     budget: &mut usize,
 ) -> Result<bool, StorageError> {
-    if gone.sinks.is_empty() || row.log_start == row.next {
+    let Some(queue) = step.queue_with_id(id)?.filter(|_| row.next > Offset(0)) else {
         return Ok(true);
-    }
-    let Some(queue) = step.queue_with_id(id)? else { return Ok(true) };
+    };
+    let range = |from, end| {
+        let (partition, reason) = (row.id, LossReason::Deleted);
+        Range { queue: id, partition, name, from, end, reason }
+    };
     let cost = RANGE_ROWS * gone.sinks.len();
-    if *budget < cost {
-        return Ok(false);
+    // What retention has left behind a pin lies below the log start, with gaps.
+    let (first, kept) = (key::run(row.id, Offset(0)), key::run(row.id, row.log_start));
+    while let Some((row_key, value)) = step.store.scan(Table::Run, &first, &kept, 1)?.pop() {
+        let Some(left) = budget.checked_sub(1 + cost) else { return Ok(false) };
+        *budget = left;
+        let (_, from) = parts(Table::Run, &row_key, key::run_parts(&row_key))?;
+        let run: RunRow = decode(&row_key, &value)?;
+        for mark in gone.sinks.iter().filter(|mark| run.stamp >= mark.from) {
+            lost::record(step, &queue.row, &mark.sink, range(from, run.end(from)))?;
+        }
+        step.store.delete(Table::Run, &row_key);
     }
-    *budget -= cost;
-    let name = parts(Table::Partition, row_key, key::name_in_queue(row_key))?;
+    let Some(left) = budget.checked_sub(cost) else { return Ok(false) };
+    *budget = left;
     for mark in &gone.sinks {
-        let range = Range {
-            queue: id,
-            partition: row.id,
-            name,
-            from: run::first_stamped(&*step.store, row, row.log_start, mark.from)?,
-            end: row.next,
-            reason: LossReason::Deleted,
-        };
-        lost::record(step, &queue.row, &mark.sink, range)?;
+        let from = run::first_stamped(&*step.store, &row, row.log_start, mark.from)?;
+        lost::record(step, &queue.row, &mark.sink, range(from, row.next))?;
     }
     // Its runs go now, maybe in several steps: it has nothing left to lose.
-    step.put(row_key, &PartitionRow { log_start: row.next, ..*row });
+    let empty = PartitionRow { log_start: Offset(0), next: Offset(0), ..row };
+    step.put(&key::partition(id, name), &empty);
     Ok(true)
 }
 
@@ -262,29 +340,6 @@ fn remove_dead_letters<S: Storage>(
             step.store.delete(Table::DeadLetter, key);
         }
     }
-}
-
-/// Removes all of a partition but its own row; false when the budget ended before.
-fn remove_partition<S: Storage>(
-    step: &mut Step<'_, S>,
-    queue: QueueId,
-    row: &PartitionRow,
-    budget: &mut usize,
-) -> Result<bool, StorageError> {
-    let prefix = key::partition_by_id(row.id);
-    for table in [Table::Run, Table::TransactionId] {
-        if !remove_prefix(step, table, &prefix, budget)? {
-            return Ok(false);
-        }
-    }
-    if !spend(budget) {
-        return Ok(false);
-    }
-    if row.last != Stamp::ZERO {
-        step.store.delete(Table::Tail, &key::tail(queue, row.last, row.id));
-    }
-    step.store.delete(Table::PartitionById, &prefix);
-    Ok(true)
 }
 
 /// Removes the rows of a group but its registration; false when the budget ended before.

@@ -5,7 +5,7 @@
 //!
 //! A hold keeps what its sink has not committed, until it is as old as the hold's cap; then it goes,
 //! and is listed as lost. A full disk ends a hold too. `maxWaitTimeSeconds` knows no hold. A pinned
-//! window outlasts both, and with it what lies behind it: a log is trimmed from its front.
+//! window outlasts both; what lies behind it does not.
 
 use crate::step::Queue;
 use crate::tables::StorageError;

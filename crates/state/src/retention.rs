@@ -4,9 +4,11 @@
 //! look (the caller's tick), giving space back (the store), writing pins (`pin`).
 //!
 //! A queue's log is trimmed from its front, run by run in log order; a segment is dropped when
-//! nothing in it is left. What a pin holds stays. A partition's log start moves up with its runs;
-//! cursors and transaction ids are left as they are. What a sink still had to copy is recorded as
-//! lost in the same command. Upholds `loss-is-listed`.
+//! nothing in it is left. What a pin holds stays, and with it the rest of its segment, which would
+//! give no space back; the segments behind are trimmed as if it were not there. A partition's log
+//! start moves up with its runs: what stays behind a pin below it is for the sinks alone, and keeps
+//! its place in the index as long as in the log. Cursors and transaction ids are left as they are.
+//! What a sink still had to copy is recorded as lost in the same command. Upholds `loss-is-listed`.
 
 use crate::group;
 use crate::lost::{self, Follower, Range};
@@ -23,6 +25,9 @@ use queen_core::{QueueId, Stamp};
 
 /// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
 const GROUPS_MAX: usize = 1024;
+
+/// Segments that pins hold, passed over in one step: 64 GiB. What lies behind more of them waits.
+const PASSED_MAX: usize = 1024;
 
 /// What may go.
 struct Rules {
@@ -60,12 +65,15 @@ pub(crate) fn trim<S: Storage>(
         return Ok(false);
     };
     let Some(rules) = rules(step, &queue, holds)? else { return Ok(false) };
-    let mut left = limit;
+    let (mut left, mut from, mut passed) = (limit, 0, 0);
     while left > 0 {
-        let Some((number, row)) = oldest_segment(step, id)? else { return Ok(false) };
-        let trimmed = trim_segment(step, &queue, &rules, number, row, &mut left)?;
-        if !trimmed {
-            return Ok(false);
+        let Some((number, row)) = segment_from(step, id, from)? else { return Ok(false) };
+        match trim_segment(step, &queue, &rules, number, row, &mut left)? {
+            Front::Dropped => {}
+            Front::Young => return Ok(false),
+            Front::Pinned if passed == PASSED_MAX => return Ok(false),
+            Front::Pinned => (from, passed) = (number + 1, passed + 1),
+            Front::Due => return Ok(true),
         }
     }
     Ok(true)
@@ -113,21 +121,33 @@ fn rules<S: Storage>(
     Ok(Some(rules))
 }
 
-fn oldest_segment<S: Storage>(
+/// The oldest segment with at least this number.
+fn segment_from<S: Storage>(
     step: &Step<'_, S>,
     queue: QueueId,
+    number: u32,
 ) -> Result<Option<(u32, SegmentRow)>, StorageError> {
-    let prefix = key::queue(queue);
-    let Some((row_key, value)) = scan_prefix(&*step.store, Table::Segment, &prefix, 1)?.pop()
-    else {
-        return Ok(None);
-    };
-    let (_, number) = parts(Table::Segment, &row_key, key::segment_parts(&row_key))?;
-    Ok(Some((number, decode(&row_key, &value)?)))
+    let to = key::after_prefix(&key::queue(queue));
+    let rows = step.store.scan(Table::Segment, &key::segment(queue, number), &to, 1)?;
+    let Some((row_key, value)) = rows.first() else { return Ok(None) };
+    let (_, number) = parts(Table::Segment, row_key, key::segment_parts(row_key))?;
+    Ok(Some((number, decode(row_key, value)?)))
 }
 
-/// Trims the front of a queue's oldest segment, and drops it when nothing is left; whether it was
-/// dropped or the limit was reached.
+/// How the front of a segment stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    /// There is none: nothing was left, and the segment is gone.
+    Dropped,
+    /// It may not go yet, nor may what lies behind.
+    Young,
+    /// A sink needs it. What lies behind the segment may go.
+    Pinned,
+    /// It may go.
+    Due,
+}
+
+/// Trims the front of a segment, and drops it when nothing is left.
 fn trim_segment<S: Storage>(
     step: &mut Step<'_, S>,
     queue: &Queue,
@@ -135,38 +155,45 @@ fn trim_segment<S: Storage>(
     number: u32,
     mut row: SegmentRow,
     left: &mut usize,
-) -> Result<bool, StorageError> {
+) -> Result<Front, StorageError> {
     let before = row;
     let id = queue.id;
     let mut headers = Headers::new(id, number, row.bytes);
-    while *left > 0 && row.trimmed < row.bytes {
+    let mut front = Front::Due;
+    while front == Front::Due && *left > 0 && row.trimmed < row.bytes {
         let header = headers.read(&*step.store, row.trimmed)?;
-        if !may_go(step, rules, &header)? {
-            break;
+        front = stands(step, rules, &header)?;
+        if front == Front::Due {
+            trim_run(step, queue, rules, &header)?;
+            row.trimmed += header.run_len();
+            *left -= 1;
         }
-        trim_run(step, queue, rules, &header)?;
-        row.trimmed += header.run_len();
-        *left -= 1;
     }
     if row.trimmed == row.bytes {
         step.drop_segment(id, number);
-        return Ok(true);
+        return Ok(Front::Dropped);
     }
     if row != before {
         step.put(&key::segment(id, number), &row);
         step.memo.newest.forget(id);
     }
-    Ok(*left == 0)
+    Ok(front)
 }
 
-fn may_go<S: Storage>(
+fn stands<S: Storage>(
     step: &Step<'_, S>,
     rules: &Rules,
     header: &RunHeader,
-) -> Result<bool, StorageError> {
-    let old = header.stamp < rules.older_than
-        || header.stamp < rules.completed_before && completed(step, rules, header)?;
-    Ok(old && !pin::pinned(&rules.pins, header.stamp, header.stamp))
+) -> Result<Front, StorageError> {
+    let old = header.stamp < rules.older_than.max(rules.completed_before);
+    let pinned = old && pin::pinned(&rules.pins, header.stamp, header.stamp);
+    let due =
+        old && !pinned && (header.stamp < rules.older_than || completed(step, rules, header)?);
+    Ok(match (pinned, due) {
+        (true, _) => Front::Pinned,
+        (false, true) => Front::Due,
+        (false, false) => Front::Young,
+    })
 }
 
 /// Whether a group has a cursor in the run's partition, and no group is still to get any of the run.

@@ -12,7 +12,7 @@ pub struct PartitionRow {
     pub id: PartitionId,
     /// Offset of the next message.
     pub next: Offset,
-    /// Offset of the oldest message that is kept; `next` when none is.
+    /// Offset of the oldest message that is kept for consumers; `next` when none is.
     pub log_start: Offset,
     /// Stamp of its last append: the stamp of its `Tail` row.
     pub last: Stamp,
