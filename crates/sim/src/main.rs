@@ -43,9 +43,10 @@ fn mutation(name: &str) -> Result<Mutation, String> {
 }
 
 fn report(outcome: &Outcome, mutation: Option<Mutation>) {
-    let Outcome { seed, hash, wrong, requests, windows, records } = outcome;
+    let Outcome { seed, hash, wrong, requests, windows, records, passed } = outcome;
     println!(
-        "seed {seed}: trace {hash:016x}, {requests} requests, {windows} windows, {records} records"
+        "seed {seed}: trace {hash:016x}, {requests} requests, {windows} windows, {records} records, \
+         {passed} times passed over a pin"
     );
     for wrong in wrong {
         println!("  {wrong}");

@@ -28,6 +28,13 @@ fn the_protocol_holds_under_every_seed() {
     assert_eq!(runs, SEEDS);
 }
 
+#[test]
+fn retention_takes_what_lies_behind_pinned_windows_in_many_runs() {
+    const RUNS: u64 = 100;
+    let passed = (0..RUNS).filter(|seed| run(*seed, None, false).passed > 0).count();
+    assert!(passed as u64 >= RUNS / 20, "in {passed} of {RUNS} runs only");
+}
+
 fn is_caught(mutation: Mutation) {
     let (failed, runs) = run_seeds(0..WITHIN, Some(mutation), 1);
     let caught = failed.unwrap_or_else(|| panic!("{} survives {runs} seeds", mutation.name()));

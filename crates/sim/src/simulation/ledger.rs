@@ -5,9 +5,14 @@
 //! Leaves to others: holding the lake against it (`verdict`).
 
 use crate::twin::{Pushed, SimBroker};
-use queen_core::QueueId;
+use queen_core::row::key;
 use queen_core::sink::{Committed, Intent, RowKind, SinkOn, Start, on_key, row_key};
-use queen_state::query;
+use queen_core::table::Table;
+use queen_core::{QueueId, Stamp};
+use queen_state::MemoryStore;
+use queen_state::query::{self, Bounds, LogPosition};
+use queen_state::step::scan_prefix;
+use std::collections::BTreeSet;
 
 /// A record.
 pub struct Entry {
@@ -82,6 +87,29 @@ impl Entry {
     }
 }
 
+/// Partition and offset of all that a queue's log holds: also what is kept for the sink alone.
+fn kept(store: &MemoryStore, queue: QueueId) -> BTreeSet<(String, u64)> {
+    let all = Bounds { runs: usize::MAX, bytes: u64::MAX, before: Stamp::MAX };
+    let log = query::timeline(store, queue, LogPosition::default(), all).unwrap();
+    let records = log.runs.iter().flat_map(|run| {
+        let partition = query::partition_with_id(store, run.header.partition).unwrap().unwrap();
+        let offsets = run.header.first_offset.0..run.header.end_offset().0;
+        offsets.map(move |offset| (partition.name.to_string(), offset))
+    });
+    records.collect()
+}
+
+/// Segments that are missing between the first and the last of a queue's log.
+pub fn holes(store: &MemoryStore, queue: QueueId) -> u64 {
+    let segments = scan_prefix(store, Table::Segment, &key::queue(queue), usize::MAX).unwrap();
+    let numbers = segments.iter().map(|(row_key, _)| key::segment_parts(row_key).unwrap().1);
+    let numbers: Vec<u32> = numbers.collect();
+    match numbers[..] {
+        [first, .., last] => u64::from(last - first) + 1 - numbers.len() as u64,
+        _ => 0,
+    }
+}
+
 impl Ledger {
     /// Adds what a push appended.
     pub fn add(&mut self, queue: &'static str, id: QueueId, pushed: Vec<Pushed>) {
@@ -98,15 +126,10 @@ impl Ledger {
     pub fn trimmed(&mut self, broker: &SimBroker, queue: &str) {
         let Some(info) = broker.queue(queue) else { return };
         let rows = Rows::of(broker, queue);
+        let kept = broker.look(|store| kept(store, info.id));
         for entry in self.0.iter_mut().filter(|entry| entry.id == info.id && !entry.gone) {
-            let start = broker.look(|store| {
-                let name = &entry.pushed.partition;
-                query::partition_named(store, entry.id, name)
-                    .unwrap()
-                    .map(|found| found.row.log_start)
-            });
-            let kept = start.is_some_and(|start| start.0 <= entry.pushed.offset);
-            entry.remove(!kept, &rows);
+            let record = (entry.pushed.partition.clone(), entry.pushed.offset);
+            entry.remove(!kept.contains(&record), &rows);
         }
     }
 

@@ -4,7 +4,7 @@
 //! single requests (`fates`), what must hold in the end (`verdict`).
 
 use super::fates::Seeded;
-use super::ledger::{Ledger, Rows};
+use super::ledger::{self, Ledger, Rows};
 use super::mutation::{Mutation, Starts};
 use super::plan::Plan;
 use super::trace::Trace;
@@ -33,6 +33,8 @@ pub struct Outcome {
     pub windows: u64,
     /// Records in the lake.
     pub records: u64,
+    /// Times that retention took whole segments behind a pinned window.
+    pub passed: u64,
 }
 
 /// A node, and the owner that runs on it.
@@ -64,6 +66,9 @@ pub(super) struct Run {
     /// Queues made so far: names of partitions differ between incarnations.
     made: u64,
     backup: Option<Backup>,
+    passed: u64,
+    /// Steps for which the bucket stays away while hours pass.
+    outage: u64,
     pub(super) wrong: Vec<String>,
 }
 
@@ -82,7 +87,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>, shown: bool) -> Outcome {
         let mut wrong = run.wrong;
         wrong.extend(run.fates.wrong());
         let (hash, requests) = (run.fates.trace().hash(), run.fates.requests());
-        Outcome { seed, hash, wrong, requests, windows, records }
+        Outcome { seed, hash, wrong, requests, windows, records, passed: run.passed }
     })
 }
 
@@ -114,6 +119,8 @@ impl Run {
             release: 0,
             made: 0,
             backup: None,
+            passed: 0,
+            outage: 0,
             wrong: Vec::new(),
         };
         for number in 0..run.plan.nodes {
@@ -167,6 +174,9 @@ impl Run {
     }
 
     fn step(&mut self) {
+        if self.outage > 0 {
+            return self.outage();
+        }
         let node = self.chance.below(self.nodes.len() as u64) as usize;
         match self.chance.below(100) {
             0..35 => self.push(),
@@ -179,7 +189,12 @@ impl Run {
             78..83 => self.thaw(),
             83..88 => self.leap(),
             88..91 => self.bucket(true),
-            91..97 => self.bucket(false),
+            91..95 => self.bucket(false),
+            95..97 => {
+                self.push();
+                self.bucket(true);
+                self.outage = 2 + self.chance.below(4);
+            }
             _ => self.back_up(),
         }
         if self.plan.encrypted && self.chance.below(8) == 0 {
@@ -229,11 +244,40 @@ impl Run {
             note!(self, "retention of {queue}: {seconds} s");
             self.world.broker.configure(queue, seconds);
         }
+        self.trim();
+    }
+
+    fn trim(&mut self) {
         note!(self, "retention");
+        let before = self.holes();
         self.world.broker.tick();
+        self.passed += u64::from(self.holes() > before);
         for queue in self.plan.queues.clone() {
             self.ledger.trimmed(&self.world.broker, queue);
         }
+    }
+
+    /// An hour of a long outage: a window may be pinned, and more of the log comes behind it; in the
+    /// end retention comes for all of it.
+    fn outage(&mut self) {
+        self.outage -= 1;
+        note!(self, "an hour later");
+        self.world.broker.leap(3_600_000_000);
+        self.push();
+        if self.outage == 0 {
+            for queue in self.plan.queues.clone() {
+                if self.world.broker.queue(queue).is_some() {
+                    self.world.broker.configure(queue, 30);
+                }
+            }
+            self.trim();
+        }
+    }
+
+    /// Segments missing in the middle of logs.
+    fn holes(&self) -> u64 {
+        let queues = self.plan.queues.iter().filter_map(|queue| self.world.broker.queue(queue));
+        queues.map(|info| self.world.broker.look(|store| ledger::holes(store, info.id))).sum()
     }
 
     fn delete(&mut self) {
