@@ -143,3 +143,113 @@ async fn of_a_queue_deleted_while_the_bucket_is_down_the_rest_is_lost_and_the_ne
     assert_eq!(listed(&s3).await, [lost("old", 4, 5, "deleted")]);
     assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
 }
+
+/// Bytes of segment files below a folder.
+fn log_bytes(folder: &std::path::Path) -> u64 {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        // A file may be unlinked while we look.
+        let Ok(metadata) = entry.metadata() else { continue };
+        bytes += if metadata.is_dir() { log_bytes(&entry.path()) } else { metadata.len() };
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_bucket_gone_in_the_middle_of_a_window_costs_that_window_and_not_the_disk() {
+    const SEGMENT: u64 = 64 << 20;
+    let mut s3 = Seaweed::start().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let setup = with_sink(&Setup::new(dir.path()), &s3).with([("RETENTION_INTERVAL", "200")]);
+    let mut broker = setup.start().await.unwrap();
+    let mut expected = Expected::new();
+    push(&broker, &mut expected, "a", 1).await;
+    whole(&s3, &broker, &expected).await;
+    s3.stop().unwrap();
+    push(&broker, &mut expected, "a", 3).await;
+    state(&broker, "upload").await;
+    // Three segments behind the window that is begun.
+    let item = Item {
+        queue: "orders".to_owned(),
+        partition: "b".to_owned(),
+        transaction_id: None,
+        payload: format!("\"{}\"", "x".repeat(2 << 20)),
+    };
+    for _ in 0..80 {
+        let pushed = broker.client().push(std::slice::from_ref(&item)).await.unwrap().remove(0);
+        expected.accepted.push(Accepted {
+            queue: item.queue.clone(),
+            partition: item.partition.clone(),
+            offset: pushed.offset.unwrap(),
+            transaction_id: pushed.transaction_id,
+            payload: item.payload.clone().into_bytes(),
+        });
+    }
+    let log = folder(dir.path(), "queues").unwrap();
+    assert!(log_bytes(&log) > 2 * SEGMENT, "{}", log_bytes(&log));
+    configure(&broker, json!({"retentionEnabled": true, "retentionSeconds": 1})).await;
+    let gone = async || log_bytes(&log) <= SEGMENT;
+    until(&broker, PATIENCE, "the space behind the window", gone).await;
+    let entry = json!({"entries": [{"queue": "orders", "partition": "b", "offset": 0}]});
+    let answer = broker.client().post("/api/v1/fetch", entry.to_string()).await.unwrap();
+    assert!(answer.text.contains("OFFSET_OUT_OF_RANGE"), "{}", answer.text);
+    broker.kill().unwrap();
+    let mut broker = setup.start().await.unwrap();
+    s3.begin().await.unwrap();
+    whole(&s3, &broker, &expected).await;
+    let listed = listed(&s3).await;
+    assert!(listed.iter().all(|(partition, ..)| partition == "b"), "{listed:?}");
+    let last = listed.iter().map(|(_, _, to, _)| *to).max();
+    assert_eq!(last, Some(79), "{listed:?}");
+    assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
+}
+
+/// The folder of this name.
+fn folder(within: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let entries = std::fs::read_dir(within).ok()?.flatten().map(|entry| entry.path());
+    let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+    let here = folders.iter().find(|path| path.ends_with(name)).cloned();
+    here.or_else(|| folders.iter().find_map(|path| folder(path, name)))
+}
+
+#[tokio::test]
+async fn a_hold_is_warned_of_before_its_cap_then_ends_and_the_loss_is_listed() {
+    let mut s3 = Seaweed::start().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let setup = with_sink(&Setup::new(dir.path()), &s3).with([("RETENTION_INTERVAL", "200")]);
+    let mut broker = setup.start().await.unwrap();
+    let mut expected = Expected::new();
+    push(&broker, &mut expected, "a", 1).await;
+    whole(&s3, &broker, &expected).await;
+    // The shortest cap, 60 s: the warning comes at six sevenths of it.
+    let hold = json!({"retentionEnabled": true, "retentionSeconds": 1, "retentionSinkHold": "default",
+        "retentionSinkHoldMaxSeconds": 60});
+    configure(&broker, hold).await;
+    let copied = async || kept(&broker).await == 0;
+    until(&broker, PATIENCE, "retention of what is copied", copied).await;
+    broker.stop().await.unwrap();
+    s3.stop().unwrap();
+    // Without its sink nothing is pinned.
+    let without = Setup::new(dir.path()).with([("RETENTION_INTERVAL", "200")]);
+    let mut broker = without.start().await.unwrap();
+    let pushed = Instant::now();
+    push(&broker, &mut expected, "a", 4).await;
+    let says = async |broker: &Broker, text: &str, patience: u64| {
+        let patience = Duration::from_secs(patience);
+        until(broker, patience, text, async || broker.output().contains(text)).await;
+        pushed.elapsed().as_secs()
+    };
+    says(&broker, "retention waits for the sink", 30).await;
+    let warned = says(&broker, "a hold ends soon", 80).await;
+    assert_eq!(kept(&broker).await, 4, "warned while they are there");
+    assert!((51..60).contains(&warned), "{warned}");
+    says(&broker, "a hold has ended", 30).await;
+    until(&broker, PATIENCE, "the end of the hold", async || kept(&broker).await == 0).await;
+    assert!(pushed.elapsed().as_secs() >= 60);
+    broker.stop().await.unwrap();
+    s3.begin().await.unwrap();
+    let mut broker = with_sink(&setup, &s3).start().await.unwrap();
+    whole(&s3, &broker, &expected).await;
+    assert_eq!(listed(&s3).await, [lost("a", 1, 4, "retention")]);
+    assert!(broker.stop().await.unwrap().success(), "{}", broker.tail());
+}
