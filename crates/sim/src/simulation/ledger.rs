@@ -99,8 +99,13 @@ fn kept(store: &MemoryStore, queue: QueueId) -> BTreeSet<(String, u64)> {
     records.collect()
 }
 
-/// Segments that are missing between the first and the last of a queue's log.
-pub fn holes(store: &MemoryStore, queue: QueueId) -> u64 {
+/// Segments that are missing between the first and the last of these queues' logs.
+pub fn holes(broker: &SimBroker, queues: &[&str]) -> u64 {
+    let queues = queues.iter().filter_map(|queue| broker.queue(queue));
+    queues.map(|info| broker.look(|store| missing(store, info.id))).sum()
+}
+
+fn missing(store: &MemoryStore, queue: QueueId) -> u64 {
     let segments = scan_prefix(store, Table::Segment, &key::queue(queue), usize::MAX).unwrap();
     let numbers = segments.iter().map(|(row_key, _)| key::segment_parts(row_key).unwrap().1);
     let numbers: Vec<u32> = numbers.collect();
