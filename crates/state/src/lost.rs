@@ -30,6 +30,9 @@ const EARLIEST: &str = "earliest";
 /// Sinks of a tenant that are asked; none has so many.
 const SINKS_MAX: usize = 256;
 
+/// Windows whose lists a range may join: 1,280,000 ranges.
+const WINDOWS_ASKED: u64 = 128;
+
 /// A sink that copies a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follower {
@@ -159,12 +162,23 @@ pub(crate) fn record<S: Storage>(
         return Ok(());
     }
     let prefix = row::queue_prefix(queue.tenant, sink, &queue.name);
-    let mut window = next_window(&*step.store, queue.tenant, sink, &queue.name, step.stamp)?;
-    window = window.max(newest_window(&*step.store, &prefix)?);
+    let next = next_window(&*step.store, queue.tenant, sink, &queue.name, step.stamp)?;
+    let mut window = newest_window(&*step.store, &prefix)?.max(next);
+    let records = range.end.0 - range.from.0;
+    // A sink that is off lists nothing: what goes of a partition joins what went of it before.
+    for open in next.max(window.saturating_sub(WINDOWS_ASKED))..=window {
+        if let Some((at, lost)) = grown(&*step.store, &prefix, open, &range)? {
+            step.put(&at, &LostRow { end: range.end, ..lost });
+            let key = row::window_key(&prefix, open);
+            if let Some(counts) = get::<LostWindowRow>(&*step.store, &key)? {
+                step.put(&key, &LostWindowRow { records: counts.records + records, ..counts });
+            }
+            return Ok(());
+        }
+    }
     let mut key = row::window_key(&prefix, window);
     let mut counts = get::<LostWindowRow>(&*step.store, &key)?;
-    let grown = grown(&*step.store, &prefix, window, &range)?;
-    if grown.is_none() && counts.is_some_and(|counts| counts.ranges >= RANGES_MAX) {
+    if counts.is_some_and(|counts| counts.ranges >= RANGES_MAX) {
         window += 1;
         key = row::window_key(&prefix, window);
         counts = None;
@@ -174,19 +188,12 @@ pub(crate) fn record<S: Storage>(
         step.events.push(Event::QueueChanged { queue: range.queue });
     }
     let fresh = LostWindowRow { since: step.stamp, ranges: 0, records: 0 };
-    let mut counts = counts.unwrap_or(fresh);
-    counts.records += range.end.0 - range.from.0;
-    let Range { partition, name, from, end, reason, .. } = range;
-    match grown {
-        Some((at, lost)) => step.put(&at, &LostRow { end, ..lost }),
-        None => {
-            counts.ranges += 1;
-            let at = row::range_key(&prefix, window, partition, from);
-            let lost = LostRow { queue: range.queue, partition: name.into(), end, reason };
-            step.put(&at, &lost);
-        }
-    }
-    step.put(&key, &counts);
+    let counts = counts.unwrap_or(fresh);
+    let (ranges, records) = (counts.ranges + 1, counts.records + records);
+    step.put(&key, &LostWindowRow { ranges, records, ..counts });
+    let Range { queue, partition, name, from, end, reason } = range;
+    let at = row::range_key(&prefix, window, partition, from);
+    step.put(&at, &LostRow { queue, partition: name.into(), end, reason });
     Ok(())
 }
 

@@ -209,6 +209,40 @@ fn a_window_lists_so_many_ranges_and_the_next_ones_the_rest() {
     assert_eq!(world.rows(Table::Lost), 0);
 }
 
+#[test]
+fn loss_to_a_sink_that_is_off_grows_with_the_partitions_and_not_with_time() {
+    let mut world = World::new();
+    start(&mut world, "s", 0);
+    world.push("q", "a", 1);
+    let id = world.queue_id("q");
+    let row = crate::step::queue_with_id(&world.store, id).unwrap().unwrap().row;
+    let many = u64::from(RANGES_MAX) * 2 + 5;
+    let lose = |world: &mut World, from: u64| {
+        world.now += 1;
+        let stamp = Stamp(world.now);
+        world.machine.with_step(stamp, &mut world.store, &mut Vec::new(), |step| {
+            for number in 0..many {
+                let (partition, reason) = (PartitionId(number + 100), LossReason::Retention);
+                let (from, end) = (Offset(from), Offset(from + 1));
+                let range = Range { queue: id, partition, name: "p", from, end, reason };
+                record(step, &row, "s", range).unwrap();
+            }
+        });
+        world.rows(Table::Lost)
+    };
+    let rows = lose(&mut world, 0);
+    for from in 1..4 {
+        assert_eq!(lose(&mut world, from), rows);
+    }
+    let found = waits(&world, "s", 1).unwrap();
+    assert_eq!((found.ranges, found.records), (RANGES_MAX.into(), u64::from(RANGES_MAX) * 4));
+    // What an intent has fixed stays as it is.
+    let at = world.now;
+    intent(&mut world, "s", id, 1, (at, at));
+    assert_eq!(lose(&mut world, 4), rows + RANGES_MAX as usize + 1);
+    assert_eq!(waits(&world, "s", 1).unwrap().records, found.records);
+}
+
 /// A queue with a record in each of five hours; the window of the second is pinned. Gives when it
 /// ends.
 fn pinned_in_the_second_hour(world: &mut World) -> (QueueId, u64) {
