@@ -68,6 +68,13 @@ impl Following {
         drop(ears);
         self.queues.send_modify(|count| *count += 1);
     }
+
+    /// All queues may be others now: everybody looks again.
+    pub(crate) fn tell_all_changed(&self) {
+        let followed = std::mem::take(&mut self.ears.lock().followed);
+        followed.into_values().for_each(|ear| ear.notify_waiters());
+        self.queues.send_modify(|count| *count += 1);
+    }
 }
 
 #[cfg(test)]

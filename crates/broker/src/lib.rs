@@ -25,6 +25,7 @@ pub mod kv;
 mod lease;
 mod lifecycle;
 mod machine;
+mod machine_snapshot;
 mod parking;
 mod pop;
 mod proposer;

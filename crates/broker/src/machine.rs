@@ -5,6 +5,7 @@
 //! Upholds: readers see whole entries; nobody is answered before the entry's batch has ended.
 
 use crate::broker::Shared;
+use crate::machine_snapshot::{Incoming, Outgoing};
 use crate::waiters::{Answered, Undelivered};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,14 +13,14 @@ use queen_core::command::Command;
 use queen_core::entry::{self, EntryHeader};
 use queen_core::reply::{Event, Popped, Reply};
 use queen_core::{Stamp, TenantId};
-use queen_raft::{Committed, Machine, MachineFailed};
+use queen_raft::{Committed, Machine, MachineFailed, SnapshotSink, SnapshotSource};
 use queen_store::{Applied, WriteGuard};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// The machine that the log drives.
 pub(crate) struct Applier {
     shared: Weak<Shared>,
-    rules: Mutex<queen_state::Machine>,
+    rules: Arc<Mutex<queen_state::Machine>>,
 }
 
 /// What one proposal came to.
@@ -31,7 +32,11 @@ struct Outcome {
 
 impl Applier {
     pub(crate) fn new(shared: Weak<Shared>) -> Applier {
-        Applier { shared, rules: Mutex::new(queen_state::Machine::new()) }
+        Applier { shared, rules: Arc::new(Mutex::new(queen_state::Machine::new())) }
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>, MachineFailed> {
+        self.shared.upgrade().ok_or_else(|| MachineFailed("the broker has stopped".to_owned()))
     }
 
     fn apply_one(&self, shared: &Shared, committed: Committed) -> Result<(), MachineFailed> {
@@ -126,10 +131,7 @@ impl Machine for Applier {
     }
 
     fn apply(&self, entries: Vec<Committed>) -> Result<(), MachineFailed> {
-        let shared = self
-            .shared
-            .upgrade()
-            .ok_or_else(|| MachineFailed("the broker has stopped".to_owned()))?;
+        let shared = self.shared()?;
         entries.into_iter().try_for_each(|entry| self.apply_one(&shared, entry))
     }
 
@@ -137,5 +139,13 @@ impl Machine for Applier {
         if let Some(shared) = self.shared.upgrade() {
             shared.proposer.lose_all();
         }
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn SnapshotSource>, MachineFailed> {
+        Ok(Box::new(Outgoing::begin(&*self.shared()?)?))
+    }
+
+    fn receive(&self) -> Result<Box<dyn SnapshotSink>, MachineFailed> {
+        Ok(Box::new(Incoming::begin(&self.shared()?, Arc::clone(&self.rules))?))
     }
 }

@@ -148,14 +148,16 @@ impl Parking {
         self.counters.woken.add(rung);
     }
 
+    /// All queues may be others now: everybody looks again.
+    pub(crate) fn all_changed(&self) {
+        self.lots.lock().ring_all();
+    }
+
     /// Wakes everybody for good.
     pub(crate) fn close(&self) {
         let mut lots = self.lots.lock();
         lots.closed = true;
-        lots.queues.values_mut().flat_map(HashMap::values_mut).for_each(|lot| {
-            lot.ring(u32::MAX);
-        });
-        std::mem::take(&mut lots.homeless).values().for_each(|bell| bell.ring());
+        lots.ring_all();
     }
 
     pub(crate) fn closed(&self) -> bool {
@@ -179,6 +181,13 @@ impl Parking {
 }
 
 impl Lots {
+    fn ring_all(&mut self) {
+        self.queues.values_mut().flat_map(HashMap::values_mut).for_each(|lot| {
+            lot.ring(u32::MAX);
+        });
+        std::mem::take(&mut self.homeless).values().for_each(|bell| bell.ring());
+    }
+
     /// Rings the homeless when a queue is heard of for the first time.
     fn arrived(&mut self, queue: QueueId) -> u64 {
         if queue <= self.newest {

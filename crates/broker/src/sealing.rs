@@ -89,22 +89,26 @@ impl Sealing {
         }
     }
 
-    /// Finds the encrypted queues in the tables.
+    /// Finds the encrypted queues in the tables, and forgets all others.
     pub(crate) fn load(&self, view: &impl Tables) -> Result<(), StorageError> {
+        let mut queues = Queues::default();
         let mut from = Vec::new();
         loop {
             let rows = view.scan(Table::Queue, &from, &[u8::MAX; 5], PAGE)?;
             for (row_key, value) in &rows {
                 let row: QueueRow = decode(row_key, value)?;
                 if let Some(id) = key::queue_of(row_key) {
-                    self.set(id, Some(&row));
+                    queues.set(id, Some(&row));
                 }
             }
             match rows.last() {
                 Some((last, _)) if rows.len() == PAGE => from = [&last[..], &[0]].concat(),
-                _ => return Ok(()),
+                _ => break,
             }
         }
+        self.any.fetch_or(!queues.ids.is_empty(), Ordering::AcqRel);
+        *self.queues.write() = queues;
+        Ok(())
     }
 
     /// Encrypted queues, when there is no key to write to them with.
@@ -120,17 +124,10 @@ impl Sealing {
     }
 
     fn set(&self, id: QueueId, row: Option<&QueueRow>) {
-        let row = row.filter(|row| row.deleted.is_none() && row.options.encryption_enabled);
-        match row {
-            None if !self.any.load(Ordering::Acquire) => {}
-            None => self.queues.write().remove(id),
-            Some(row) => {
-                let mut queues = self.queues.write();
-                let name: Box<str> = row.name.as_str().into();
-                queues.ids.insert(id, (row.tenant, name.clone()));
-                queues.names.entry(row.tenant).or_default().insert(name, id);
-                self.any.store(true, Ordering::Release);
-            }
+        if self.any.load(Ordering::Acquire) || row.is_some_and(is_sealed) {
+            let mut queues = self.queues.write();
+            queues.set(id, row);
+            self.any.fetch_or(!queues.ids.is_empty(), Ordering::AcqRel);
         }
     }
 
@@ -233,7 +230,22 @@ impl Sealing {
     }
 }
 
+fn is_sealed(row: &QueueRow) -> bool {
+    row.deleted.is_none() && row.options.encryption_enabled
+}
+
 impl Queues {
+    fn set(&mut self, id: QueueId, row: Option<&QueueRow>) {
+        match row.filter(|row| is_sealed(row)) {
+            None => self.remove(id),
+            Some(row) => {
+                let name: Box<str> = row.name.as_str().into();
+                self.ids.insert(id, (row.tenant, name.clone()));
+                self.names.entry(row.tenant).or_default().insert(name, id);
+            }
+        }
+    }
+
     fn remove(&mut self, id: QueueId) {
         let Some((tenant, name)) = self.ids.remove(&id) else { return };
         if let Some(names) = self.names.get_mut(&tenant)

@@ -63,6 +63,11 @@ impl Ticker {
     pub(crate) fn queue_changed(&self, queue: QueueId) {
         self.changed.lock().insert(queue);
     }
+
+    /// The tables are others now: nothing that is known of a queue counts.
+    pub(crate) fn all_changed(&self) {
+        *self.kept.lock() = Retained::default();
+    }
 }
 
 /// Runs until the broker stops.

@@ -92,7 +92,7 @@ impl Export {
         self.size
     }
 
-    /// Replaces `into` by the next piece of at most [`PIECE_BYTES_MAX`]; `false` with the last one.
+    /// Appends the next piece to `into`, at most [`PIECE_BYTES_MAX`]; `false` with the last one.
     ///
     /// Blocking file I/O. Memory: a piece and the longest row.
     pub fn read(&mut self, into: &mut Vec<u8>) -> Result<bool, ImageError> {
@@ -100,7 +100,6 @@ impl Export {
             self.encode_next()?;
         }
         let length = self.pending.len().min(self.piece_bytes);
-        into.clear();
         into.extend(self.pending.drain(..length));
         Ok(!(self.pending.is_empty() && self.has_ended))
     }

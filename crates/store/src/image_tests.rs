@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 fn stream(mut export: Export) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), Vec::new());
     loop {
+        piece.clear();
         let more = export.read(&mut piece).unwrap();
         assert!(piece.len() <= crate::PIECE_BYTES_MAX);
         all.extend_from_slice(&piece);
