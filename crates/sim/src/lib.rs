@@ -3,12 +3,13 @@
 //! Owns: the lake checker (`lake`), real processes of the broker and of an S3 server (`process`), an
 //! S3 server that a test scripts (`double`), the sink under seeded faults (`simulation`) with its twins
 //! of broker and bucket (`twin`), seeded chance and damaged bytes (`chance`), every decoder behind
-//! one signature (`decoders`). Leaves to others: every rule of the product. The
+//! one signature (`decoders`), payloads that many trip over (`corpus`). Leaves to others: every rule of the product. The
 //! checker shares no code with the sink, so that one mistake cannot hide the other.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod chance;
+pub mod corpus;
 pub mod decoders;
 pub mod double;
 pub mod lake;

@@ -2,6 +2,7 @@
 //!
 //! Owns: the lists. Leaves to others: pushing them, and what each reader makes of them.
 
+use queen_sim::corpus::{LIKE_NOTHING, NUMBERS, arrays, objects};
 use queen_sim::process::Item;
 
 /// Queue that the filters ask about.
@@ -63,29 +64,7 @@ pub const NAMES: &[&str] = &[
 
 /// Payloads that a row must hold as they are, or restorably.
 pub fn payloads() -> Vec<String> {
-    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    let objects = |depth: usize| format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
-    let numbers = [
-        "9007199254740993",
-        "9223372036854775808",
-        "18446744073709551616",
-        "123456789012345678901234567890123456789",
-        "1e400",
-        "-0",
-        "42.00",
-        "50000.0000000000000001",
-        "1e-400",
-    ];
     let mut all: Vec<String> = [
-        // The eight that are easily taken for each other.
-        "null",
-        "\"\"",
-        "\"null\"",
-        "{}",
-        "[]",
-        "0",
-        "false",
-        "true",
         // Keys.
         r#"{"a":1,"a":2}"#,
         r#"{"Image":1,"image":2}"#,
@@ -118,9 +97,11 @@ pub fn payloads() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    all.extend(numbers.map(str::to_owned));
-    all.extend(numbers.map(|number| format!("{{\"a\":{number}}}")));
-    all.extend([nested(126), nested(127), nested(128), nested(5000), objects(24), objects(127)]);
+    all.extend(LIKE_NOTHING.map(str::to_owned));
+    all.extend(NUMBERS.map(str::to_owned));
+    all.extend(NUMBERS.map(|number| format!("{{\"a\":{number}}}")));
+    all.extend([126, 127, 128, 5000].map(arrays));
+    all.extend([24, 127].map(objects));
     all
 }
 
