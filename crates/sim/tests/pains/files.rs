@@ -1,9 +1,10 @@
 //! Files: what readers find, and how it is packed.
 //!
-//! Rows that are elsewhere: 60 (a record that shows a bug) in
-//! `queen_sink::encode::object`; 52, 56, 59
-//! (the readers themselves) in the tests of `readers`; 15, 17, 18 (retention) beside the rules that
-//! lose and hold; 20, 22 (speed, memory) are benchmarks.
+//! Rows that are elsewhere: 60 (a record that shows a bug) in `queen_sink::encode::object`; 52, 56, 59
+//! (the readers themselves) in `readers`; 15 in `sink/loss.rs` and `e2e/loss.rs`, 17 beside the rules of
+//! `queen_state::hold`, 18 in `sink/life.rs` and `sink/failure.rs`; 20, 22 (speed, memory) are benchmarks,
+//! with the order of turns in `sink/ahead.rs` and the memory counted in `queen_sink::needs`; 23 (few files)
+//! follows from the settings: a window is closed by its age of five minutes, so an hour has 13 at most.
 
 use crate::place::{Place, item};
 use queen_sim::double::Op;
@@ -65,8 +66,8 @@ async fn no_listing_is_ever_asked_for() {
     place.stop().await;
 }
 
-/// Row 26: the zone of the machine decides nothing. (Which hour a stamp falls in, at each edge of the
-/// calendar, is tried in `queen_sink::layout` and `queen_core::stamp`.)
+/// Row 26: the zone of the machine decides nothing. (The edges of the calendar, under a clock that
+/// leaps there, are in `sink/calendar.rs`.)
 #[tokio::test]
 async fn folders_are_of_utc_whatever_the_zone() {
     for zone in ["Europe/Rome", "Asia/Kathmandu", "Pacific/Kiritimati", "No/Such_Zone"] {

@@ -5,6 +5,7 @@
 
 use crate::place::{IN_PARTS, Place, of};
 use queen_sim::double::{Double, Op, Policy, Rule, Strict};
+use std::time::{Duration, Instant};
 
 async fn with(strict: Strict, settings: &[(&str, &str)]) -> Place {
     let double = Double::start().await.unwrap();
@@ -40,6 +41,19 @@ async fn encryption_is_asked_for_where_it_belongs_and_nowhere_else() {
     let strict = Strict { sse: Some("AES256".to_owned()), ..Strict::default() };
     let mut place = with(strict, &[&[(SSE, "AES256")], IN_PARTS].concat()).await;
     works(&mut place).await;
+    // An upload that is given up.
+    place.double.rule(Rule::on(Op::Part).hang());
+    place.push_large(9).await;
+    place.until("a part", || place.double.count(Op::Part) > 2).await;
+    place.broker.kill().unwrap();
+    place.double.obey_no_rule();
+    place.restart().await;
+    place.whole().await;
+    assert!(place.double.count(Op::Abort) > 0, "{}", place.log());
+    for event in place.double.events() {
+        let asks = event.request.header("x-amz-server-side-encryption").is_some();
+        assert_eq!(asks, matches!(event.request.op, Op::Put | Op::Create), "{event:?}");
+    }
     for (key, versions) in place.double.objects() {
         let sse = versions[0].header("x-amz-server-side-encryption");
         assert_eq!(sse, Some("AES256"), "{key}");
@@ -93,9 +107,12 @@ async fn windows_commit_where_nothing_may_be_written_over() {
     let mut place = with(strict, IN_PARTS).await;
     place.double.rule(Rule::on(Op::Put).times(1).error(400, "InvalidRequest Content-MD5"));
     for part in ["queue=orders/dt", "/windows/"] {
+        let begun = Instant::now();
         place.double.rule(Rule::on(Op::Put).key(part).times(1).drop_after());
         place.push(&[("p", "1")]).await;
         place.whole().await;
+        // The refusal is looked into at once, and not when the queue is tried again in a minute.
+        assert!(begun.elapsed() < Duration::from_secs(50), "{}", place.log());
     }
     works(&mut place).await;
     place.one_version_each();

@@ -1,7 +1,7 @@
 //! Throttling, permissions, failures that last.
 //!
-//! Rows that are elsewhere: 10, 12 and the 40 refusals of 29 (minutes and hours) under a clock that leaps,
-//! in `tests/sink/failure.rs` and `queen_sink::retry`; 30, 31, 36 (credentials, certificates, proxies) in its
+//! Rows that are elsewhere: 10, 12 (minutes and hours of failures) under a clock that leaps, in
+//! `sink/failure.rs`; 30, 31, 36 (credentials, certificates, proxies) in its
 //! `bucket_s3` and in `e2e/credentials.rs`.
 
 use crate::place::Place;
@@ -48,6 +48,27 @@ async fn a_pause_until_a_date_is_held() {
     place.whole().await;
     let pause = pause_after_refusal(&place.double.events());
     assert!(pause >= Duration::from_secs(3), "{pause:?}");
+    place.stop().await;
+}
+
+/// Row 29: forty refusals, of five queues at a time. (Forty in a row of one request, with pauses of up to
+/// 30 s, under a paused clock in `queen_sink::retry`.)
+#[tokio::test]
+async fn forty_refusals_are_met_with_growing_pauses() {
+    let mut place = Place::new(&[]).await;
+    place.double.rule(Rule::on(Op::Put).times(40).answer(slow_down()));
+    let item = |n: usize| crate::place::item(&format!("q{n}"), "p", "1");
+    place.push_items((0..5).map(item).collect()).await;
+    place.whole().await;
+    let events = place.double.events();
+    let refused: Vec<&Event> = events.iter().filter(|e| e.status == Some(503)).collect();
+    assert_eq!(refused.len(), 40, "{}", place.log());
+    let puts = place.double.count(Op::Put);
+    assert_eq!(puts, 40 + 10, "each object and each manifest once\n{}", place.log());
+    // Eight tries of one object take 13 s on average, and next to nothing without the pauses.
+    let first = |key: &str| refused.iter().find(|e| e.request.key == key).map(|e| e.at);
+    let longest = refused.iter().filter_map(|e| Some(e.at - first(&e.request.key)?)).max();
+    assert!(longest > Some(Duration::from_secs(3)), "{longest:?}\n{}", place.log());
     place.stop().await;
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test's unwrap is its failure
 
 mod ahead;
+mod calendar;
 mod crash;
 mod failure;
 mod life;
