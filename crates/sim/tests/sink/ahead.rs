@@ -15,7 +15,7 @@ const PLAIN: [(&str, &str); 3] =
 /// `runs` pushes, ten of which fill a window of 1 MiB.
 fn push(world: &World, queue: &str, runs: usize) -> Vec<Pushed> {
     let payload = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES));
-    let name = |n: usize| if n % 3 == 0 { "a" } else { "b" };
+    let name = |n: usize| if n.is_multiple_of(3) { "a" } else { "b" };
     (0..runs).flat_map(|n| world.broker.push(queue, &[(name(n), &payload)])).collect()
 }
 
