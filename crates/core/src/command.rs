@@ -44,6 +44,9 @@ pub enum Command<'a> {
     BreakHolds(BreakHolds),
 }
 
+/// Kinds of commands that this release carries out.
+pub const KINDS: u32 = 16;
+
 impl<'a> Command<'a> {
     /// The command's bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -375,6 +378,13 @@ pub struct BreakHolds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_kind_is_known_and_none_comes_after_it() {
+        let last = Command::BreakHolds(BreakHolds { queues: Vec::new() }).encode();
+        assert_eq!(u32::from(last[0]) + 1, KINDS);
+        assert!(Command::decode(&[KINDS as u8, 0]).is_err());
+    }
 
     #[test]
     fn a_push_reads_back_and_its_frames_are_one_piece() {

@@ -36,6 +36,35 @@ pub enum Code {
 }
 
 impl Code {
+    /// All of them; the place of each, from 1, is its number, so new ones go at the end.
+    pub const ALL: &'static [Code] = &[
+        Code::BadBody,
+        Code::BadRequest,
+        Code::NameTooLong,
+        Code::NotFound,
+        Code::Overloaded,
+        Code::Retry,
+        Code::NoLeader,
+        Code::Timeout,
+        Code::OutcomeUnknown,
+        Code::StorageFull,
+        Code::NotSealed,
+        Code::NoEncryptionKey,
+        Code::Undecryptable,
+        Code::Internal,
+    ];
+
+    /// Its number in messages between nodes.
+    pub fn number(self) -> u8 {
+        let place = Code::ALL.iter().position(|code| *code == self);
+        place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or_default()
+    }
+
+    /// The code with a number.
+    pub fn from_number(number: u8) -> Option<Code> {
+        Code::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
     /// The word that stands in the body's `code`.
     pub fn word(self) -> &'static str {
         match self {
@@ -95,5 +124,20 @@ impl Error {
     /// A refusal with this code and text.
     pub fn new(code: Code, text: impl Into<String>) -> Error {
         Error { code, text: text.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_number() {
+        for (number, code) in (1..).zip(Code::ALL) {
+            assert_eq!((code.number(), Code::from_number(number)), (number, Some(*code)));
+        }
+        // The last of the enum is in the list, so none is missing.
+        assert_eq!(Code::ALL.len(), Code::Internal as usize + 1);
+        assert_eq!((Code::from_number(0), Code::from_number(200)), (None, None));
     }
 }

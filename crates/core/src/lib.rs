@@ -1,7 +1,8 @@
 //! The vocabulary of the broker, and every byte that outlives a process.
 //!
 //! Owns: names, ids, offsets, stamps, limits, error codes; the encodings of log entries, commands,
-//! runs, message frames, envelopes of encrypted payloads, table keys and rows, sink rows and manifests.
+//! runs, message frames, envelopes of encrypted payloads, table keys and rows, sink rows and manifests,
+//! and of what the nodes of a cluster ask their leader.
 //! Leaves to others: what a command does (`queen-state`), where bytes lie (`queen-store`,
 //! `queen-raft`). Nothing here does I/O, reads a clock or draws a random number.
 
@@ -18,6 +19,7 @@ pub mod kv;
 pub mod limits;
 pub mod metric;
 pub mod options;
+pub mod relay;
 pub mod reply;
 pub mod row;
 pub mod run;

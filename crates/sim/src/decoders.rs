@@ -10,6 +10,7 @@ use queen_core::command::{PushGroup, Tick};
 use queen_core::entry::{self, EntryHeader};
 use queen_core::envelope::{Envelope, KeyId};
 use queen_core::frame::{Frame, Frames};
+use queen_core::relay::{Answer, Ask, AskHead, Report};
 use queen_core::row::key;
 use queen_core::row::kv::KvValue;
 use queen_core::row::pin::PinValue;
@@ -21,7 +22,7 @@ use queen_core::row::{
 use queen_core::run::{self, RunHeader};
 use queen_core::sink::{Committed, HourFile, Intent, Lease, Manifest, PartitionsFile, Presence};
 use queen_core::sink::{SinkOn, Start};
-use queen_core::{GroupId, LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
+use queen_core::{Code, Error, GroupId, LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
 
 /// A decoder: its name, what feeds it bytes, and some bytes that it takes.
 pub struct Decoder {
@@ -40,6 +41,7 @@ pub const DECODERS: &[Decoder] = &[
     Decoder { name: "run", feed: run, samples: run_samples },
     Decoder { name: "entry", feed: entry, samples: entry_samples },
     Decoder { name: "command", feed: command, samples: command_samples },
+    Decoder { name: "relay", feed: relay, samples: relay_samples },
     Decoder { name: "row", feed: row, samples: row_samples },
     Decoder {
         name: "row_key",
@@ -103,6 +105,23 @@ pub fn command(bytes: &[u8]) -> bool {
     let again = command.encode();
     assert_eq!(Command::decode(&again).as_ref(), Ok(&command));
     true
+}
+
+/// What one node asks another, and the answer.
+pub fn relay(bytes: &[u8]) -> bool {
+    let asked = match Ask::decode(bytes) {
+        Ok(Ask::Command(head, command)) => Some([&head.bytes()[..], command].concat()),
+        Ok(Ask::Report(report)) => Some(report.encode()),
+        Err(_) => None,
+    };
+    if let Some(again) = &asked {
+        assert_eq!(again, bytes);
+    }
+    let answer = Answer::decode(bytes);
+    if let Ok(answer) = &answer {
+        assert_eq!(Answer::decode(&answer.encode()).as_ref(), Ok(answer));
+    }
+    asked.is_some() || answer.is_ok()
 }
 
 /// A value of every table: the first byte chooses which.
@@ -261,6 +280,18 @@ fn entry_samples() -> Vec<Vec<u8>> {
     header.encode(&mut bytes);
     commands.iter().for_each(|command| entry::put_command(&mut bytes, command));
     vec![bytes]
+}
+
+fn relay_samples() -> Vec<Vec<u8>> {
+    let head = AskHead { term: 3, origin: 1, batch: 2, writes: true };
+    let asks = command_samples().into_iter().map(|command| [&head.bytes()[..], &command].concat());
+    let rest = [
+        Report { node: 2, storage_full: true }.encode(),
+        Answer::Applied(77).encode(),
+        Answer::Clock(Stamp(1_792_837_434_910_988)).encode(),
+        Answer::Refused(Error::new(Code::Overloaded, "too much is in flight")).encode(),
+    ];
+    asks.chain(rest).collect()
 }
 
 fn row_samples() -> Vec<Vec<u8>> {

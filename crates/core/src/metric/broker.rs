@@ -43,6 +43,13 @@ pub const RAFT_INFLIGHT_BYTES: Family =
 /// Commands.
 pub const RAFT_PROPOSALS: Family =
     Family::counter("queen_raft_proposals_total", "Commands proposed");
+/// Commands between nodes.
+pub const FORWARD: Family = Family::counter(
+    "queen_raft_forward_total",
+    "Commands between the nodes of a cluster: the leader was asked, another node was served, a try \
+     that nobody took was made again",
+)
+.by(&["kind"]);
 /// Bytes of the log.
 pub const LOG_WRITTEN: Family =
     Family::counter("queen_raft_log_written_bytes_total", "Bytes written to the log");
@@ -92,6 +99,7 @@ pub const ALL: &[&Family] = &[
     &RAFT_INFLIGHT,
     &RAFT_INFLIGHT_BYTES,
     &RAFT_PROPOSALS,
+    &FORWARD,
     &LOG_WRITTEN,
     &LOG_SYNCS,
     &ADMIT,

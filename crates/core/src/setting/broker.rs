@@ -110,11 +110,75 @@ pub const HOSTNAME: Setting = Setting::new(
     "the host's name",
 );
 /// `QUEEN_RAFT_REPLICATOR`.
-pub const REPLICATOR: Setting = Setting::word(
+pub const REPLICATOR: Setting = Setting::new(
     "QUEEN_RAFT_REPLICATOR",
-    &[&["local"]],
-    "local",
-    "who keeps copies of the log; this release runs one node",
+    Kind::Word(&[&["local"], &["openraft"]]),
+    Default::Words("openraft with QUEEN_RAFT_PEERS or QUEEN_RAFT_JOIN, else local"),
+    "openraft",
+    "who keeps copies of the log: this node alone, or a cluster",
+);
+/// `QUEEN_RAFT_PEERS`.
+pub const PEERS: Setting = Setting::new(
+    "QUEEN_RAFT_PEERS",
+    Kind::Text("id=raftHost:port/httpHost:port of each node, separated by commas"),
+    Default::Words("none: this node runs alone"),
+    "1=queen-1:7400/queen-1:6632,2=queen-2:7400/queen-2:6632,3=queen-3:7400/queen-3:6632",
+    "the nodes that found the cluster, the same on each of them",
+);
+/// `QUEEN_RAFT_JOIN`.
+pub const JOIN: Setting = Setting::switch(
+    "QUEEN_RAFT_JOIN",
+    "false",
+    "an empty node waits to be added to a cluster that is there",
+);
+/// `QUEEN_RAFT_LISTEN`.
+pub const LISTEN: Setting = Setting::new(
+    "QUEEN_RAFT_LISTEN",
+    Kind::Text("an IP address of this machine and a port"),
+    Default::Words("every address, at the port that QUEEN_RAFT_PEERS gives this node"),
+    "0.0.0.0:7400",
+    "where other nodes of the cluster reach this one",
+);
+/// `QUEEN_RAFT_TOKEN`.
+pub const TOKEN: Setting = Setting::new(
+    "QUEEN_RAFT_TOKEN",
+    Kind::Text("16 characters or more"),
+    Default::Words("none; needed in a cluster"),
+    "$(openssl rand -hex 32)",
+    "the secret that the nodes of a cluster share",
+)
+.secret();
+/// `QUEEN_RAFT_ELECTION_MS`.
+pub const ELECTION_MS: Setting = Setting::new(
+    "QUEEN_RAFT_ELECTION_MS",
+    Kind::Text("a range low..high of 100 to 60000 milliseconds"),
+    Default::Value("1000..2000"),
+    "1000..2000",
+    "how long a node that hears of no leader waits before it asks to be elected",
+);
+/// `QUEEN_RAFT_TLS_CA`.
+pub const TLS_CA: Setting = Setting::new(
+    "QUEEN_RAFT_TLS_CA",
+    Kind::Text("a PEM file of this machine"),
+    Default::Words("none: nodes talk in the clear"),
+    "/run/secrets/ca.pem",
+    "the authority that the certificates of all nodes come from; turns mutual TLS between them on",
+);
+/// `QUEEN_RAFT_TLS_CERT`.
+pub const TLS_CERT: Setting = Setting::new(
+    "QUEEN_RAFT_TLS_CERT",
+    Kind::Text("a PEM file of this machine"),
+    Default::Words("none; needed with QUEEN_RAFT_TLS_CA"),
+    "/run/secrets/node.pem",
+    "this node's certificate and its chain; it names the host in QUEEN_RAFT_PEERS",
+);
+/// `QUEEN_RAFT_TLS_KEY`.
+pub const TLS_KEY: Setting = Setting::new(
+    "QUEEN_RAFT_TLS_KEY",
+    Kind::Text("a PEM file of this machine"),
+    Default::Words("none; needed with QUEEN_RAFT_TLS_CA"),
+    "/run/secrets/node.key",
+    "the key of that certificate",
 );
 /// `DEFAULT_SUBSCRIPTION_MODE`.
 pub const SUBSCRIPTION_MODE: Setting = Setting::word(
@@ -160,6 +224,14 @@ pub const ALL: &[&Setting] = &[
     &SERVER_ID,
     &HOSTNAME,
     &REPLICATOR,
+    &PEERS,
+    &JOIN,
+    &LISTEN,
+    &TOKEN,
+    &ELECTION_MS,
+    &TLS_CA,
+    &TLS_CERT,
+    &TLS_KEY,
     &SUBSCRIPTION_MODE,
     &LOG_LEVEL,
     &RUST_LOG,
