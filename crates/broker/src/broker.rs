@@ -4,12 +4,15 @@ use crate::Class;
 use crate::admission::Admission;
 use crate::counters::Counters;
 use crate::following::Following;
+use crate::forward::told;
 use crate::keyring::Unopened;
 use crate::parking::Parking;
+use crate::peers::Peers;
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
 use crate::ticker::Ticker;
 use crate::waiters::Answered;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_core::command::Command;
 use queen_core::envelope::bound_to;
@@ -40,6 +43,14 @@ pub(crate) struct Shared {
     pub(crate) ticker: Ticker,
     pub(crate) counters: Arc<Counters>,
     pub(crate) deadline: Duration,
+    /// This node's id.
+    pub(crate) node_id: u64,
+    /// Other nodes may lead.
+    pub(crate) clustered: bool,
+    /// How the nodes are.
+    pub(crate) peers: Peers,
+    /// Where the broker's tasks run.
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Held until the stop.
     pub(crate) lock: Mutex<Option<DirLock>>,
@@ -69,24 +80,24 @@ impl Broker {
     ) -> Result<Answered, Error> {
         let shared = &*self.shared;
         let entry = Proposer::encode(command, size_hint)?;
-        let permit = shared.admission.admit(class, entry.len(), &shared.counters)?;
-        let pending = shared.proposer.propose(entry, permit)?;
-        match tokio::time::timeout(shared.deadline, pending).await {
-            Ok(Ok(Ok(answered))) => match answered.reply {
-                Reply::Refused(error) => Err(error),
-                _ => Ok(answered),
-            },
-            Ok(Ok(Err(error))) => Err(error),
-            Ok(Err(_)) => Err(Error::new(
-                Code::OutcomeUnknown,
-                "this node stopped while the command was on its way, send the same again",
-            )),
-            Err(_) => {
-                shared.counters.timeouts.add(1);
-                let text = format!("not committed within {:?}", shared.deadline);
-                Err(Error::new(Code::Timeout, text))
+        let carried = async {
+            match shared.clustered {
+                true => self.carry(class, entry).await,
+                false => self.propose(class, entry).await,
             }
-        }
+        };
+        tokio::time::timeout(shared.deadline, carried).await.unwrap_or_else(|_| {
+            shared.counters.timeouts.add(1);
+            let text = format!("not committed within {:?}", shared.deadline);
+            Err(Error::new(Code::Timeout, text))
+        })
+    }
+
+    /// Has a command logged by this node, which is alone.
+    async fn propose(&self, class: Class, entry: Vec<u8>) -> Result<Answered, Error> {
+        let shared = &*self.shared;
+        let permit = shared.admission.admit(class, entry.len(), &shared.counters)?;
+        told(shared.proposer.propose(&mut Bytes::from(entry), permit)?.pending.await)
     }
 
     /// Looks at the state under the read lock; keep it short, and read payloads afterwards.

@@ -42,6 +42,12 @@ pub struct Counters {
     pub refused_full: Counter,
     /// Commands given to the log.
     pub proposed: Counter,
+    /// Commands that the leader was asked for.
+    pub forwarded: Counter,
+    /// Commands proposed for other nodes.
+    pub served: Counter,
+    /// Tries of commands that nobody took, and that were made again.
+    pub repeated: Counter,
     /// Commands applied, those of a replay included.
     pub applied: Counter,
     /// Requests whose deadline passed before their command was applied.

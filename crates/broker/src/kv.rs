@@ -1,7 +1,7 @@
 //! KV calls: the limits of a batch, and where it is answered.
 //!
 //! Owns: what a batch may hold, which identifier refuses it, and that a batch of reads is answered
-//! from this node's state. Leaves to others: the rules (`queen_state::kv`), JSON (`queen-http`).
+//! from this node's state, brought up to date. Leaves to others: the rules (`queen_state::kv`), JSON (`queen-http`).
 
 use crate::{Broker, Class};
 use queen_core::command::{Command, KvBatch};
@@ -71,8 +71,9 @@ impl Broker {
     pub async fn kv(&self, batch: &KvBatch<'_>) -> Result<KvOutcome, KvError> {
         check(batch)?;
         if kv::only_reads(batch) {
-            // Every write that was answered has been applied here, and nothing is applied before
-            // it is on disk: the one voter's own state is never behind and never ahead.
+            // Then every write that was answered has been applied here, and nothing is applied
+            // before a majority has it on disk: this node's state is neither behind nor ahead.
+            self.barrier().await?;
             let results = self.read(|view| kv::answer_reads(batch, self.now(), view))?;
             return Ok(KvOutcome::Done(results.unwrap_or_default()));
         }

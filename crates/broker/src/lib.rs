@@ -1,8 +1,9 @@
 //! The shell around the rules: from a request's command to its durable answer.
 //!
-//! Owns: stamping and proposing (`proposer`), applying what the log committed (`machine`), answering
-//! (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
-//! `disk`), letting time pass (`ticker`, `holds`), start and stop (`lifecycle`). One file per noun adds its
+//! Owns: stamping and proposing (`proposer`), getting commands to whoever leads (`forward`, `peers`),
+//! applying what the log committed (`machine`), answering (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
+//! `disk`), letting time pass (`ticker`, `holds`), start and stop (`lifecycle`), the
+//! group for operators (`cluster`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
 //! made (`queen-store`), the order of commands and the sync they share (`queen-raft`), HTTP
@@ -13,11 +14,13 @@
 mod ack;
 mod admission;
 mod broker;
+pub mod cluster;
 mod counters;
 pub mod dead_letters;
 mod disk;
 pub mod fetch;
 mod following;
+mod forward;
 pub mod groups;
 mod holds;
 pub mod keyring;
@@ -27,6 +30,7 @@ mod lifecycle;
 mod machine;
 mod machine_snapshot;
 mod parking;
+mod peers;
 mod pop;
 mod proposer;
 mod push;

@@ -7,15 +7,17 @@ use crate::broker::{Broker, Shared};
 use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
 use crate::following::Following;
+use crate::forward::Desk;
 use crate::keyring::Keyring;
 use crate::machine::Applier;
 use crate::parking::Parking;
+use crate::peers::{self, Peers};
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
 use crate::ticker::{self, Ticker};
 use parking_lot::Mutex;
 use queen_core::row::{LastStampRow, key};
-use queen_raft::{RaftNode, RaftOptions, WalOptions};
+use queen_raft::{ClusterOptions, RaftNode, RaftOptions, WalOptions};
 use queen_state::step::get;
 use queen_store::{DirLock, Store, StoreOptions};
 use std::path::PathBuf;
@@ -30,6 +32,8 @@ pub struct BrokerOptions {
     pub dir: PathBuf,
     /// This node's id in the group.
     pub node_id: u64,
+    /// The group of several nodes that this one belongs to; none: it is alone.
+    pub cluster: Option<ClusterOptions>,
     /// Sizes of the log's files.
     pub wal: WalOptions,
     /// Sizes and times of the store.
@@ -54,6 +58,7 @@ impl BrokerOptions {
         BrokerOptions {
             dir: dir.into(),
             node_id: 1,
+            cluster: None,
             wal: WalOptions::default(),
             store: StoreOptions::default(),
             disk: DiskMarks::default(),
@@ -89,7 +94,8 @@ pub enum StartError {
 }
 
 impl Broker {
-    /// Opens the data directory, replays the log, and serves once this node leads.
+    /// Opens the data directory, replays the log, and serves. A single node leads by then; in a
+    /// cluster somebody may only lead later ([`Broker::unfit`]).
     ///
     /// Must be called within a runtime; the broker's tasks live in it.
     pub async fn start(options: BrokerOptions) -> Result<Broker, StartError> {
@@ -112,6 +118,10 @@ impl Broker {
             ticker: Ticker::default(),
             counters,
             deadline: options.deadline,
+            node_id: options.node_id,
+            clustered: options.cluster.is_some(),
+            peers: Peers::default(),
+            runtime: tokio::runtime::Handle::current(),
             stop: tokio::sync::watch::Sender::new(false),
             lock: Mutex::new(Some(lock)),
         });
@@ -125,11 +135,12 @@ impl Broker {
             dir: options.dir.join("log"),
             node_id: options.node_id,
             wal: options.wal.clone(),
-            cluster: None,
+            cluster: options.cluster,
         };
         let node = RaftNode::start(log, applier).await?;
         let purge = node.clone();
         shared.store.on_durable(move |applied| purge.checkpointed(&applied.mark));
+        node.serve(Arc::new(Desk(Arc::downgrade(&shared))));
         shared.proposer.attach(node);
         let broker = Broker { shared };
         let last = get::<LastStampRow>(&broker.shared.store.read(), key::META_LAST_STAMP)
@@ -142,6 +153,9 @@ impl Broker {
         disk::check(&broker, &options.dir, options.disk);
         tokio::spawn(disk::watch(broker.clone(), options.dir, options.disk));
         tokio::spawn(ticker::run(broker.clone(), options.retention_every));
+        if broker.shared.clustered {
+            tokio::spawn(peers::run(broker.clone()));
+        }
         Ok(broker)
     }
 

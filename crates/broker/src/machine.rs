@@ -6,7 +6,7 @@
 
 use crate::broker::Shared;
 use crate::machine_snapshot::{Incoming, Outgoing};
-use crate::waiters::{Answered, Undelivered};
+use crate::waiters::{Answered, To, Undelivered, Waiter};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_core::command::Command;
@@ -59,7 +59,7 @@ impl Applier {
         store.end_batch(applied).map_err(|e| MachineFailed(e.to_string()))?;
         shared.counters.applied.add(outcomes.len() as u64);
         for outcome in outcomes {
-            answer(shared, &self.shared, outcome);
+            answer(shared, &self.shared, committed.index, outcome);
         }
         publish(shared, &mut events);
         Ok(())
@@ -88,7 +88,7 @@ fn apply_proposal(
     Ok(())
 }
 
-fn answer(shared: &Shared, weak: &Weak<Shared>, outcome: Outcome) {
+fn answer(shared: &Shared, weak: &Weak<Shared>, index: u64, outcome: Outcome) {
     let Outcome { header, tenant, reply } = outcome;
     let waiter = shared.proposer.applied(&header);
     let undelivered = match &reply {
@@ -97,11 +97,20 @@ fn answer(shared: &Shared, weak: &Weak<Shared>, outcome: Outcome) {
         }
         _ => None,
     };
-    match (waiter, undelivered) {
-        (Some(waiter), undelivered) => waiter.answer(Ok(Answered { reply, undelivered })),
-        // A claim of an earlier process or of another node is not ours to give back.
-        (None, Some(claim)) if !shared.proposer.is_ours(&header) => claim.delivered(),
-        (None, _) => {}
+    // A claim that an earlier process or another node asked for is not ours to give back.
+    let undelivered = match undelivered {
+        Some(claim) if !shared.proposer.is_ours(&header) => {
+            claim.delivered();
+            None
+        }
+        other => other,
+    };
+    // Refused sends drop the answer, and with it an undelivered claim, which goes back by itself.
+    let Some(Waiter { to, permit }) = waiter else { return };
+    drop(permit);
+    match to {
+        To::Request(to) => drop(to.send(Ok(Answered { reply, undelivered }))),
+        To::Node(to) => drop(to.send(Ok(index))),
     }
 }
 
@@ -135,8 +144,11 @@ impl Machine for Applier {
         entries.into_iter().try_for_each(|entry| self.apply_one(&shared, entry))
     }
 
-    fn leadership(&self, _term: Option<u64>) {
-        if let Some(shared) = self.shared.upgrade() {
+    fn leadership(&self, term: Option<u64>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.proposer.leads(term);
+        // On a single node nobody else can carry out what was on its way.
+        if !shared.clustered {
             shared.proposer.lose_all();
         }
     }

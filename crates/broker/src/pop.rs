@@ -56,8 +56,15 @@ impl Broker {
         let end = wait.map(|wait| Instant::now() + wait);
         let mut ticket: Option<Ticket<'_>> = None;
         let mut empty = 0;
+        let mut newest = false;
         loop {
             let (seen, now) = self.look(pop)?;
+            if !seen.claim && !newest {
+                // What was answered on another node may not be applied here yet.
+                newest = true;
+                self.barrier().await?;
+                continue;
+            }
             if seen.claim && empty < EMPTY_CLAIMS_MAX {
                 if let Some(delivery) = self.claim(pop, seen.queue).await? {
                     self.counters().pop_requests.add(1);
@@ -195,7 +202,7 @@ impl Broker {
                 error: None,
             };
             let ack = Ack { tenant, group: group.as_deref(), items: vec![item] };
-            broker.shared.proposer.send(&Command::Ack(ack));
+            broker.shared.send(&Command::Ack(ack));
         });
     }
 

@@ -1,25 +1,30 @@
 //! From a command to the log: stamps, order, and the place among the waiting.
 //!
 //! Owns: the stamp of each command (max of wall clock and last stamp + 1), the entry around it, the
-//! order in which waiters and log agree. Leaves to others: joining what waits for the same sync
-//! (`queen-raft` does, while a sync is running, and never waits for more).
+//! log clock of a node that does not lead. Leaves to others: joining what waits for the same sync
+//! (`queen-raft` does, while a sync is running, and never waits for more), commands that another
+//! node must propose (`forward`).
 //! Upholds: `stamps-rise` on the way in; `queen-state` checks it again.
+//!
+//! A command is proposed in the term in which this node was found to lead, or not at all: so one
+//! that was not applied when a later term began never will be.
 
 use crate::admission::Permit;
 use crate::counters::Counters;
-use crate::waiters::{Answered, Waiter, Waiters};
+use crate::waiters::{Answered, To, Waiter, Waiters};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_core::command::Command;
 use queen_core::entry::{EntryHeader, HEADER_BYTES};
+use queen_core::relay::{AskHead, HEAD_BYTES};
 use queen_core::{Code, Error, Stamp, limits};
 use queen_raft::{NotProposed, RaftNode};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
-/// Bytes in front of a command: the entry's header and the command's length.
-const FRONT: usize = HEADER_BYTES + 4;
+/// Bytes in front of a command: the entry's header and the command's length, or an ask's head.
+const FRONT: usize = HEAD_BYTES;
 
 pub(crate) struct Proposer {
     origin: u64,
@@ -30,16 +35,32 @@ pub(crate) struct Proposer {
 
 struct Line {
     last: Stamp,
+    /// The log clock when this node last heard of it from a leader.
+    heard: Option<(Stamp, Instant)>,
     batch: u64,
+    /// The term in which this node leads.
+    term: Option<u64>,
     waiters: Waiters,
 }
 
-/// Where the answer to a proposed command arrives.
+/// Where the answer to a command arrives.
 pub(crate) type Pending = oneshot::Receiver<Result<Answered, Error>>;
+/// Where another node's command is told to be applied, with the index of its entry.
+pub(crate) type PendingIndex = oneshot::Receiver<Result<u64, Error>>;
+
+/// A command of this node on its way.
+pub(crate) struct Proposed {
+    /// The term in which it may enter the log.
+    pub(crate) term: u64,
+    /// Its number.
+    pub(crate) batch: u64,
+    pub(crate) pending: Pending,
+}
 
 impl Proposer {
     pub(crate) fn new(origin: u64, counters: Arc<Counters>) -> Proposer {
-        let line = Line { last: Stamp::ZERO, batch: 0, waiters: Waiters::default() };
+        let waiters = Waiters::default();
+        let line = Line { last: Stamp::ZERO, heard: None, batch: 0, term: None, waiters };
         Proposer { origin, node: OnceLock::new(), line: Mutex::new(line), counters }
     }
 
@@ -54,78 +75,127 @@ impl Proposer {
         self.node.get()
     }
 
-    /// The bytes of an entry that holds one command, its header left blank.
+    /// The command's bytes behind room for what stands before them in an entry or an ask.
     pub(crate) fn encode(command: &Command<'_>, size_hint: usize) -> Result<Vec<u8>, Error> {
         let mut entry = Vec::with_capacity(FRONT + size_hint);
         entry.resize(FRONT, 0);
-        let mut entry = command.encode_after(entry);
-        let len = entry.len() - FRONT;
-        if entry.len() > limits::ENTRY_BYTES_MAX {
-            let text = format!(
-                "the request makes a log entry of {len} bytes, over the limit of {}: send it in parts",
-                limits::ENTRY_BYTES_MAX
-            );
-            return Err(Error::new(Code::BadRequest, text));
-        }
-        entry[HEADER_BYTES..FRONT].copy_from_slice(&(len as u32).to_le_bytes());
+        let entry = command.encode_after(entry);
+        check_size(&entry)?;
         Ok(entry)
     }
 
-    /// Proposes an entry of [`Proposer::encode`]; never blocks on I/O.
-    pub(crate) fn propose(&self, mut entry: Vec<u8>, permit: Permit) -> Result<Pending, Error> {
-        let (to, from) = oneshot::channel();
-        self.put(&mut entry, Some(to), Some(permit))?;
-        Ok(from)
+    /// Proposes what [`Proposer::encode`] made; never blocks on I/O. Only while this node leads.
+    /// The bytes stay with the caller, who may have to propose them again.
+    pub(crate) fn propose(&self, entry: &mut Bytes, permit: Permit) -> Result<Proposed, Error> {
+        let (to, pending) = oneshot::channel();
+        let waiter = Waiter { to: To::Request(to), permit };
+        let mut line = self.line.lock();
+        let term = line.term.ok_or_else(|| refused(NotProposed::NotLeader))?;
+        line.batch += 1;
+        let batch = line.batch;
+        self.put(&mut line, (self.origin, batch), entry, Some(waiter))?;
+        Ok(Proposed { term, batch, pending })
     }
 
-    /// Proposes a command whose outcome nobody waits for. Lost when the log takes nothing now.
-    pub(crate) fn send(&self, command: &Command<'_>) {
-        if let Ok(mut entry) = Proposer::encode(command, 64) {
-            drop(self.put(&mut entry, None, None));
+    /// Proposes a command that another node asks for, if this node leads in the term it names.
+    pub(crate) fn serve(
+        &self,
+        head: &AskHead,
+        mut entry: Bytes,
+        permit: Permit,
+    ) -> Result<PendingIndex, Error> {
+        check_size(&entry)?;
+        let (to, pending) = oneshot::channel();
+        let waiter = Waiter { to: To::Node(to), permit };
+        let mut line = self.line.lock();
+        if line.term != Some(head.term) {
+            return Err(refused(NotProposed::NotLeader));
         }
+        self.put(&mut line, (head.origin, head.batch), &mut entry, Some(waiter))?;
+        Ok(pending)
     }
 
+    /// Proposes a command whose outcome nobody waits for; whether the log took it.
+    pub(crate) fn send(&self, entry: Vec<u8>) -> bool {
+        let mut entry = Bytes::from(entry);
+        let mut line = self.line.lock();
+        if line.term.is_none() {
+            return false;
+        }
+        line.batch += 1;
+        let batch = line.batch;
+        self.put(&mut line, (self.origin, batch), &mut entry, None).is_ok()
+    }
+
+    /// Puts an entry into the log, the line being locked: log, stamps and waiters have one order.
     fn put(
         &self,
-        entry: &mut Vec<u8>,
-        to: Option<oneshot::Sender<Result<Answered, Error>>>,
-        permit: Option<Permit>,
+        line: &mut Line,
+        (origin, batch): (u64, u64),
+        entry: &mut Bytes,
+        waiter: Option<Waiter>,
     ) -> Result<(), Error> {
         let node = self.node.get().ok_or_else(|| refused(NotProposed::NotLeader))?;
-        let now = wall();
-        let mut line = self.line.lock();
-        let stamp = Stamp(now.0.max(line.last.0 + 1));
-        let batch = line.batch + 1;
-        let header = EntryHeader { origin: self.origin, batch, first_stamp: stamp, count: 1 };
-        entry[..HEADER_BYTES].copy_from_slice(&header.bytes());
-        line.waiters.push(Waiter { batch, to, permit });
-        // Under the lock, so that the log, the stamps and the waiters have one order.
-        if let Err(e) = node.propose(Bytes::from(std::mem::take(entry))) {
-            line.waiters.pop_last();
+        let stamp = Stamp(wall().0.max(line.last.0 + 1));
+        let header = EntryHeader { origin, batch, first_stamp: stamp, count: 1 };
+        // The same buffer, unless an earlier try of it is still on its way.
+        let mut bytes = Vec::from(std::mem::take(entry));
+        let len = (bytes.len() - FRONT) as u32;
+        bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        bytes[HEADER_BYTES..FRONT].copy_from_slice(&len.to_le_bytes());
+        *entry = Bytes::from(bytes);
+        if let Some(waiter) = waiter {
+            line.waiters.insert((origin, batch), waiter);
+        }
+        if let Err(e) = node.propose(entry.clone()) {
+            line.waiters.remove((origin, batch));
             return Err(refused(e));
         }
-        line.batch = batch;
         line.last = stamp;
         self.counters.proposed.add(1);
         Ok(())
     }
 
-    /// The waiter of an applied entry, if it is this process's; those passed over are told.
+    /// A place for the answer to a command that the leader of `term` will be asked for, and what
+    /// to write in front of the command for it.
+    pub(crate) fn expect(&self, term: u64, writes: bool, permit: Permit) -> (Proposed, AskHead) {
+        let (to, pending) = oneshot::channel();
+        let mut line = self.line.lock();
+        line.batch += 1;
+        let batch = line.batch;
+        line.waiters.insert((self.origin, batch), Waiter { to: To::Request(to), permit });
+        (Proposed { term, batch, pending }, AskHead { term, origin: self.origin, batch, writes })
+    }
+
+    /// Nobody waits for this command any more. A claim that it may still come to goes back.
+    pub(crate) fn forget(&self, batch: u64) {
+        drop(self.line.lock().waiters.remove((self.origin, batch)));
+    }
+
+    /// The waiter of an applied entry, if somebody here waits for it.
     pub(crate) fn applied(&self, header: &EntryHeader) -> Option<Waiter> {
         let mut line = self.line.lock();
         line.last = line.last.max(header.stamp(header.count.saturating_sub(1)));
-        if header.origin != self.origin {
-            return None;
+        if line.term.is_none() {
+            let last = line.last;
+            line.hear(last);
         }
-        let (lost, found) = line.waiters.take(header.batch);
-        drop(line);
-        lost.into_iter().for_each(Waiter::lost);
-        found
+        line.waiters.take(header)
     }
 
-    /// Whether this process proposed the entry.
+    /// Whether this process asked for the entry.
     pub(crate) fn is_ours(&self, header: &EntryHeader) -> bool {
         header.origin == self.origin
+    }
+
+    /// This node leads in `term`, or does not. What other nodes wait for here they must find out
+    /// from the next leader.
+    pub(crate) fn leads(&self, term: Option<u64>) {
+        let mut line = self.line.lock();
+        line.term = term;
+        let foreign = line.waiters.take_foreign();
+        drop(line);
+        foreign.into_iter().for_each(Waiter::lost);
     }
 
     /// What is on its way may never arrive: everybody is told so.
@@ -140,15 +210,52 @@ impl Proposer {
         line.last = line.last.max(stamp);
     }
 
-    /// What the next stamp will be at least.
-    pub(crate) fn now(&self) -> Stamp {
-        Stamp(wall().0.max(self.line.lock().last.0 + 1))
+    /// What the leader says its log clock is, which may be behind that of the one before.
+    pub(crate) fn heard(&self, stamp: Stamp) {
+        self.line.lock().heard = Some((stamp, Instant::now()));
     }
 
-    /// Commands proposed and not applied.
+    /// The log clock: what the next stamp will be at least. On a node that does not lead, the
+    /// leader's clock as last heard, and the time that has passed since on this machine; so a wall
+    /// clock that is wrong decides nothing there.
+    pub(crate) fn now(&self) -> Stamp {
+        let line = self.line.lock();
+        let clock = match (line.term, line.heard) {
+            (None, Some((stamp, at))) => stamp.0 + at.elapsed().as_micros() as u64,
+            _ => wall().0,
+        };
+        Stamp(clock.max(line.last.0 + 1))
+    }
+
+    /// Commands on their way.
     pub(crate) fn waiting(&self) -> usize {
         self.line.lock().waiters.len()
     }
+}
+
+impl Line {
+    /// Takes an applied stamp for the log clock, unless it is known to be later already.
+    fn hear(&mut self, stamp: Stamp) {
+        let now = Instant::now();
+        let later = |(then, at): (Stamp, Instant)| {
+            then.0 + now.saturating_duration_since(at).as_micros() as u64 >= stamp.0
+        };
+        if !self.heard.is_some_and(later) {
+            self.heard = Some((stamp, now));
+        }
+    }
+}
+
+fn check_size(entry: &[u8]) -> Result<(), Error> {
+    if entry.len() <= limits::ENTRY_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the request makes a log entry of {} bytes, over the limit of {}: send it in parts",
+        entry.len() - FRONT,
+        limits::ENTRY_BYTES_MAX
+    );
+    Err(Error::new(Code::BadRequest, text))
 }
 
 fn wall() -> Stamp {

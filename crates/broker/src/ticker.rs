@@ -1,7 +1,8 @@
 //! Letting time pass: a tick is proposed when something is due, never on an idle broker.
 //!
 //! Owns: asking the tables what is due (ends of leases, of transaction ids and of KV rows; queues
-//! whose retention may take something). Leaves to others: what a tick does (`queen-state`).
+//! whose retention may take something), on the node that leads. Leaves to others: what a tick does
+//! (`queen-state`).
 
 use crate::admission::Class;
 use crate::broker::{Broker, View};
@@ -83,7 +84,7 @@ pub(crate) async fn run(broker: Broker, retention_every: Duration) {
         let due = broker.read(|view| tick_due_at(view)).unwrap_or_default();
         let now = broker.now();
         pause = EVERY;
-        match due {
+        match due.filter(|_| broker.leads()) {
             // What falls due before the next look is ended on time: somebody may wait for it.
             Some(due) if due > now => pause = EVERY.min(Duration::from_micros(due.0 - now.0)),
             Some(_) => drop(tick(&broker, Vec::new()).await),
@@ -107,6 +108,8 @@ async fn ticks(broker: &Broker, command: &Command<'_>) -> Option<Stamp> {
             Ok(Reply::Ticked(Ticked { more: true, .. })) if !*broker.shared.stop.borrow() => {}
             Ok(Reply::Ticked(Ticked { stamp, .. })) => return Some(stamp),
             Ok(_) => return None,
+            // The next leader goes on with it.
+            Err(_) if !broker.leads() => return None,
             Err(e) => {
                 warn!(error = %e, "cannot tick");
                 return None;
@@ -159,6 +162,10 @@ async fn retain(broker: &Broker) {
         Err(e) => return warn!(error = %e, "cannot look at retention"),
     };
     ticker.holds.seen(held);
+    // One node lets time pass for all.
+    if !broker.leads() {
+        return;
+    }
     if broker.shared.admission.storage_full() {
         break_holds(broker).await;
     }

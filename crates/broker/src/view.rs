@@ -3,13 +3,24 @@
 use crate::broker::Broker;
 use queen_core::QueueId;
 use queen_core::row::{QueueRow, key};
+use queen_raft::{Leader, Role};
 use queen_state::step::get;
 
 /// Where the broker stands now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The term in which this node leads.
-    pub term: Option<u64>,
+    /// This node's id.
+    pub node: u64,
+    /// What it is in its group.
+    pub role: Role,
+    /// The newest term that it knows.
+    pub term: u64,
+    /// It leads and takes commands.
+    pub leads: bool,
+    /// Whoever leads, as far as it knows.
+    pub leader: Option<Leader>,
+    /// Index up to which it knows the log to be committed.
+    pub committed: u64,
     /// Index of the last applied log entry.
     pub applied: u64,
     /// Index up to which a loss of power would lose nothing even without the log.
@@ -36,9 +47,16 @@ impl Broker {
         let shared = &self.shared;
         let node = shared.proposer.node();
         let log = node.map_or((0, 0), |node| node.wal_written());
+        let raft = node.map(|node| node.standing());
+        let applied = shared.store.read().applied().map_or(0, |applied| applied.index);
         Standing {
-            term: node.and_then(|node| *node.leadership().borrow()),
-            applied: shared.store.read().applied().map_or(0, |applied| applied.index),
+            node: shared.node_id,
+            role: raft.as_ref().map_or(Role::Stopped, |raft| raft.role),
+            term: raft.as_ref().map_or(0, |raft| raft.term),
+            leads: self.leads(),
+            leader: self.leader(),
+            committed: raft.and_then(|raft| raft.committed).unwrap_or(0).max(applied),
+            applied,
             durable: shared.store.durable().map_or(0, |applied| applied.index),
             waiting: shared.proposer.waiting(),
             bytes_in_flight: shared.admission.in_flight(),

@@ -1,17 +1,16 @@
 //! Who waits for which command, and how its answer reaches them.
 //!
-//! Owns: the queue of waiting requests in log order, and the claim that goes back when nobody is
-//! left to take it. Leaves to others: proposing (`proposer`), applying (`machine`).
-//!
-//! Commands are applied in the order in which they were proposed, so the first waiter is the next to
-//! be answered; one that was passed over was lost with a leader.
+//! Owns: the waiting requests by the origin and the number of their command, and the claim that goes
+//! back when nobody is left to take it. Leaves to others: proposing (`proposer`), applying
+//! (`machine`), what to do about a command that was lost with a leader (`forward`).
 
 use crate::admission::Permit;
 use crate::broker::Shared;
 use queen_core::command::{Command, ReturnLease};
+use queen_core::entry::EntryHeader;
 use queen_core::reply::Reply;
 use queen_core::{Code, Error, LeaseId, TenantId};
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::sync::Weak;
 use tokio::sync::oneshot;
 
@@ -44,105 +43,121 @@ impl Drop for Undelivered {
         let Some((tenant, lease)) = self.claim.take() else { return };
         if let Some(shared) = self.shared.upgrade() {
             shared.counters.returned_leases.add(1);
-            shared.proposer.send(&Command::ReturnLease(ReturnLease { tenant, lease }));
+            shared.send(&Command::ReturnLease(ReturnLease { tenant, lease }));
         }
     }
 }
 
-/// One proposed command.
-pub(crate) struct Waiter {
-    pub(crate) batch: u64,
-    /// None when nobody asks what became of it.
-    pub(crate) to: Option<oneshot::Sender<Result<Answered, Error>>>,
-    /// What it takes of the bytes in flight, until it is applied.
-    pub(crate) permit: Option<Permit>,
+/// Whoever is told what became of a command.
+pub(crate) enum To {
+    /// A request of this node.
+    Request(oneshot::Sender<Result<Answered, Error>>),
+    /// Another node, which has the reply from its own state: the index of the entry is told.
+    Node(oneshot::Sender<Result<u64, Error>>),
 }
 
-/// Proposed commands in log order.
+/// One command on its way.
+pub(crate) struct Waiter {
+    pub(crate) to: To,
+    /// What it takes of the bytes in flight, until it is applied.
+    pub(crate) permit: Permit,
+}
+
+/// The origin of a command and its number there.
+type Name = (u64, u64);
+
+/// Commands on their way.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    queue: VecDeque<Waiter>,
+    all: HashMap<Name, Waiter>,
 }
 
 impl Waiters {
-    pub(crate) fn push(&mut self, waiter: Waiter) {
-        debug_assert!(self.queue.back().is_none_or(|last| last.batch < waiter.batch));
-        self.queue.push_back(waiter);
+    pub(crate) fn insert(&mut self, name: Name, waiter: Waiter) {
+        self.all.insert(name, waiter);
     }
 
-    pub(crate) fn pop_last(&mut self) -> Option<Waiter> {
-        self.queue.pop_back()
+    pub(crate) fn remove(&mut self, name: Name) -> Option<Waiter> {
+        self.all.remove(&name)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+        self.all.len()
     }
 
-    /// The waiter of an applied batch; those before it lost their command.
-    pub(crate) fn take(&mut self, batch: u64) -> (Vec<Waiter>, Option<Waiter>) {
-        let mut lost = Vec::new();
-        while let Some(first) = self.queue.front() {
-            if first.batch > batch {
-                return (lost, None);
-            }
-            let found = first.batch == batch;
-            let Some(waiter) = self.queue.pop_front() else { break };
-            if found {
-                return (lost, Some(waiter));
-            }
-            lost.push(waiter);
-        }
-        (lost, None)
+    /// The waiter of an applied entry.
+    pub(crate) fn take(&mut self, header: &EntryHeader) -> Option<Waiter> {
+        self.all.remove(&(header.origin, header.batch))
     }
 
     /// All of them: what they proposed may or may not be applied.
-    pub(crate) fn take_all(&mut self) -> VecDeque<Waiter> {
-        std::mem::take(&mut self.queue)
+    pub(crate) fn take_all(&mut self) -> Vec<Waiter> {
+        self.all.drain().map(|(_, waiter)| waiter).collect()
+    }
+
+    /// Other nodes', and those of whom nobody waits any more.
+    pub(crate) fn take_foreign(&mut self) -> Vec<Waiter> {
+        let of_here = |waiter: &Waiter| matches!(&waiter.to, To::Request(to) if !to.is_closed());
+        self.all.extract_if(|_, waiter| !of_here(waiter)).map(|(_, waiter)| waiter).collect()
     }
 }
 
 impl Waiter {
-    /// Answers, and gives its bytes back. A claim that nobody takes any more goes back by itself.
-    pub(crate) fn answer(self, answer: Result<Answered, Error>) {
-        drop(self.permit);
-        if let Some(to) = self.to {
-            // A refused send drops the answer, and with it an undelivered claim.
-            drop(to.send(answer));
-        }
-    }
-
-    /// Answers that the outcome is not known.
+    /// Answers that the outcome is not known, and gives its bytes back.
     pub(crate) fn lost(self) {
         let text = "the leader changed while the command was on its way, send the same again";
-        self.answer(Err(Error::new(Code::OutcomeUnknown, text)));
+        let error = Error::new(Code::OutcomeUnknown, text);
+        // Whoever has gone needs no answer.
+        match self.to {
+            To::Request(to) => drop(to.send(Err(error))),
+            To::Node(to) => drop(to.send(Err(error))),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::{Admission, Class};
+    use crate::counters::Counters;
+    use queen_core::Stamp;
 
-    fn waiter(batch: u64) -> (Waiter, oneshot::Receiver<Result<Answered, Error>>) {
-        let (to, from) = oneshot::channel();
-        (Waiter { batch, to: Some(to), permit: None }, from)
+    fn header(origin: u64, batch: u64) -> EntryHeader {
+        EntryHeader { origin, batch, first_stamp: Stamp(1), count: 1 }
     }
 
     #[test]
-    fn an_applied_batch_finds_its_waiter_and_those_passed_over() {
-        let mut waiters = Waiters::default();
-        let mut ends = Vec::new();
-        for batch in [3, 5, 9] {
-            let (one, end) = waiter(batch);
-            waiters.push(one);
+    fn an_applied_entry_finds_its_waiter_by_origin_and_number() {
+        let (admission, counters) = (Admission::new(100, 100), Counters::default());
+        let permit = || admission.admit(Class::Settle, 9, &counters).unwrap();
+        let (mut waiters, mut ends) = (Waiters::default(), Vec::new());
+        for name in [(1, 3), (1, 5), (2, 3)] {
+            let (to, end) = oneshot::channel();
+            waiters.insert(name, Waiter { to: To::Request(to), permit: permit() });
             ends.push(end);
         }
-        assert!(waiters.take(2).1.is_none());
-        let (lost, found) = waiters.take(5);
-        assert_eq!(lost.len(), 1);
-        assert_eq!(found.unwrap().batch, 5);
-        lost.into_iter().for_each(Waiter::lost);
-        let answer = ends[0].try_recv().unwrap();
+        assert!(waiters.take(&header(2, 5)).is_none());
+        waiters.take(&header(2, 3)).unwrap().lost();
+        let answer = ends[2].try_recv().unwrap();
         assert!(answer.is_err_and(|e| e.code == Code::OutcomeUnknown));
-        assert_eq!(waiters.take_all().len(), 1);
+        assert_eq!((waiters.len(), admission.in_flight()), (2, 18));
+    }
+
+    #[test]
+    fn a_change_of_leaders_ends_what_is_foreign_or_given_up() {
+        let (admission, counters) = (Admission::new(100, 100), Counters::default());
+        let permit = || admission.admit(Class::Settle, 9, &counters).unwrap();
+        let mut waiters = Waiters::default();
+        let (to, _waits) = oneshot::channel();
+        waiters.insert((1, 1), Waiter { to: To::Request(to), permit: permit() });
+        let (to, gone) = oneshot::channel();
+        waiters.insert((1, 2), Waiter { to: To::Request(to), permit: permit() });
+        drop(gone);
+        let (to, mut node) = oneshot::channel();
+        waiters.insert((2, 1), Waiter { to: To::Node(to), permit: permit() });
+        waiters.take_foreign().into_iter().for_each(Waiter::lost);
+        assert!(node.try_recv().unwrap().is_err());
+        assert_eq!((waiters.len(), admission.in_flight()), (1, 9));
+        assert!(waiters.remove((1, 1)).is_some());
     }
 }

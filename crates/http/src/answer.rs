@@ -116,6 +116,8 @@ pub(crate) enum Refusal {
     Pop(String),
     /// `{"error","reason","detail"}`, as KV refuses: status, identifier, finer identifier, text.
     Identified(StatusCode, &'static str, &'static str, String),
+    /// `{"ok":false,"code","error"}`, as changes of members are refused: status, code, text.
+    Members(StatusCode, &'static str, String),
     /// `{"error"}` alone under this status.
     Bare(StatusCode, String),
     /// A body over the limit: 413 in plain text.
@@ -141,17 +143,20 @@ impl Refusal {
         Refusal::Plain(Error::new(Code::BadRequest, text))
     }
 
-    /// The answer that says it.
-    pub(crate) fn into_answer(self) -> Answer {
+    /// The answer that says it; one that asks to come again names the leader, if it is known.
+    pub(crate) fn into_answer(self, leader: impl FnOnce() -> Option<String>) -> Answer {
         use serde_json::json;
         match self {
-            Refusal::Plain(error) => plain(&error),
+            Refusal::Plain(error) => plain(&error, leader),
             Refusal::Pop(error) => json(
                 StatusCode::BAD_REQUEST,
                 &json!({"success": false, "error": error, "messages": []}),
             ),
             Refusal::Identified(status, error, reason, detail) => {
                 json(status, &json!({"error": error, "reason": reason, "detail": detail}))
+            }
+            Refusal::Members(status, code, error) => {
+                json(status, &json!({"ok": false, "code": code, "error": error}))
             }
             Refusal::Bare(status, error) => json(status, &json!({"error": error})),
             Refusal::BodyTooLarge(limit) => text(
@@ -166,12 +171,40 @@ impl Refusal {
     }
 }
 
-fn plain(error: &Error) -> Answer {
+fn plain(error: &Error, leader: impl FnOnce() -> Option<String>) -> Answer {
     let status = StatusCode::from_u16(error.code.status()).unwrap_or_default();
-    let body = serde_json::json!({"error": error.text, "code": error.code.word()});
+    let mut body = serde_json::json!({"error": error.text, "code": error.code.word()});
+    if status == StatusCode::SERVICE_UNAVAILABLE
+        && let Some(leader) = leader()
+    {
+        body["leader"] = leader.into();
+    }
     let mut answer = json(status, &body);
     if matches!(error.code, Code::Overloaded | Code::Retry | Code::NoLeader) {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    async fn body(error: Error, leader: Option<&str>) -> serde_json::Value {
+        let answer = Refusal::Plain(error).into_answer(|| leader.map(str::to_owned));
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_asks_to_come_again_names_the_leader_if_it_is_known() {
+        for code in [Code::NoLeader, Code::Retry, Code::Timeout, Code::OutcomeUnknown] {
+            let named = body(Error::new(code, "x"), Some("queen-2:6632")).await;
+            assert_eq!(named["leader"], "queen-2:6632");
+            assert!(body(Error::new(code, "x"), None).await.get("leader").is_none());
+        }
+        let other = body(Error::new(Code::BadRequest, "x"), Some("queen-2:6632")).await;
+        assert!(other.get("leader").is_none());
+    }
 }

@@ -6,15 +6,21 @@ use crate::query::on;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-/// `GET /health`: 200 while this node leads and takes work, 503 otherwise.
+/// Version of what the nodes of a cluster say to each other.
+const CLUSTER_VERSION: u8 = queen_core::relay::VERSION;
+
+/// `GET /health`: 200 while this node can commit and is not far behind, 503 otherwise.
 ///
 /// With `?sink=true` the sink must keep up as well.
 pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
-    let standing = call.broker().standing();
-    let (status, word) = match (standing.term, standing.stopping) {
-        (Some(_), false) => (StatusCode::OK, "healthy"),
+    let unfit = match call.broker().standing().stopping {
+        true => None,
+        false => call.broker().unfit().await,
+    };
+    let (status, word) = match (&unfit, call.broker().standing().stopping) {
         (_, true) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-        (None, false) => (StatusCode::SERVICE_UNAVAILABLE, "settling"),
+        (None, false) => (StatusCode::OK, "healthy"),
+        (Some(_), false) => (StatusCode::SERVICE_UNAVAILABLE, "settling"),
     };
     let ask_sink = call.query().get("sink").is_some_and(|text| on(&text));
     let trouble = match ask_sink {
@@ -27,6 +33,7 @@ pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
     };
     let body = json!({
         "status": word,
+        "reason": unfit,
         "sink": trouble,
         "engine": "raft",
         "version": call.face.options.version,
@@ -39,12 +46,20 @@ pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
 pub(crate) fn raft(call: &Call) -> Value {
     let standing = call.broker().standing();
     json!({
-        "role": if standing.term.is_some() { "leader" } else { "follower" },
-        "leader": standing.term.is_some(),
+        "node": standing.node,
+        "role": standing.role.name(),
+        "leader": standing.leads,
+        "leaderId": standing.leader.as_ref().map(|leader| leader.id),
         "term": standing.term,
         "applied": standing.applied,
+        "commit": standing.committed,
         "durable": standing.durable,
-        "lag": standing.waiting,
+        "lag": standing.committed.saturating_sub(standing.applied),
+        "waiting": standing.waiting,
         "storageReady": !standing.storage_full,
+        "clusterVersion": CLUSTER_VERSION,
+        "kinds": queen_core::command::KINDS,
+        // An entry that cannot be applied stops the node, and none is ever passed over.
+        "apply": {"failure": null, "skipped": 0},
     })
 }

@@ -13,6 +13,7 @@
 mod ack;
 mod answer;
 mod call;
+mod cluster;
 mod dead_letter;
 mod fetch;
 mod group;

@@ -73,11 +73,16 @@ fn traffic(call: &Call, page: &mut String) {
 fn log(call: &Call, page: &mut String) {
     let (standing, counters) = (call.broker().standing(), call.broker().counters());
     family::RAFT_INDEX.head(page);
+    family::RAFT_INDEX.sample(page, &["committed"], standing.committed);
     family::RAFT_INDEX.sample(page, &["applied"], standing.applied);
     family::RAFT_INDEX.sample(page, &["durable"], standing.durable);
     family::RAFT_INFLIGHT.single(page, standing.waiting);
     family::RAFT_INFLIGHT_BYTES.single(page, standing.bytes_in_flight);
     family::RAFT_PROPOSALS.single(page, counters.proposed.get());
+    family::FORWARD.head(page);
+    family::FORWARD.sample(page, &["sent"], counters.forwarded.get());
+    family::FORWARD.sample(page, &["served"], counters.served.get());
+    family::FORWARD.sample(page, &["repeated"], counters.repeated.get());
     family::LOG_WRITTEN.single(page, standing.log_bytes_written);
     family::LOG_SYNCS.single(page, standing.log_syncs);
     family::ADMIT.head(page);

@@ -5,10 +5,18 @@
 
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
-use crate::{ack, dead_letter, fetch, group, health, kv, lease, metrics, pop, push, queue, status};
+use crate::{
+    ack, cluster, dead_letter, fetch, group, health, kv, lease, metrics, pop, push, queue, status,
+};
 use hyper::Method;
 use std::future::Future;
 use std::pin::Pin;
+
+/// Brings this node up to all that was committed when the request came: the marked reads see every
+/// write that was answered before, on whichever node.
+async fn newest(call: &Call) -> Result<(), Refusal> {
+    Ok(call.broker().barrier().await?)
+}
 
 type Handled = Pin<Box<dyn Future<Output = Result<Answer, Refusal>> + Send>>;
 type Handler = fn(Call) -> Handled;
@@ -21,12 +29,15 @@ struct Route {
 }
 
 macro_rules! routes {
-    ($($method:ident $path:literal => $handler:path,)*) => {
+    ($($method:ident $path:literal => $([$newest:ident])? $handler:path,)*) => {
         /// All routes; the busiest first.
         static ROUTES: &[Route] = &[$(Route {
             method: Method::$method,
             path: $path,
-            handler: |call| Box::pin($handler(call)),
+            handler: |call| Box::pin(async move {
+                $($newest(&call).await?;)?
+                $handler(call).await
+            }),
         },)*];
     };
 }
@@ -44,32 +55,39 @@ routes! {
     GET "/api/v1/kv/:ns/*key" => kv::get,
     PUT "/api/v1/kv/:ns/*key" => kv::put,
     DELETE "/api/v1/kv/:ns/*key" => kv::delete,
-    POST "/api/v1/resources/kv/list" => kv::list,
-    GET "/api/v1/resources/kv/namespaces" => kv::namespaces,
+    POST "/api/v1/resources/kv/list" => [newest] kv::list,
+    GET "/api/v1/resources/kv/namespaces" => [newest] kv::namespaces,
     POST "/api/v1/fetch" => fetch::fetch,
     POST "/api/v1/partitions/changed" => fetch::changed,
     POST "/api/v1/configure" => queue::configure,
-    GET "/api/v1/resources/queues" => queue::list,
-    GET "/api/v1/resources/queues/:queue" => queue::detail,
+    GET "/api/v1/resources/queues" => [newest] queue::list,
+    GET "/api/v1/resources/queues/:queue" => [newest] queue::detail,
     DELETE "/api/v1/resources/queues/:queue" => queue::delete,
-    GET "/api/v1/resources/queues/:queue/depth" => queue::depth,
-    GET "/api/v1/resources/partitions" => queue::partitions,
-    GET "/api/v1/resources/overview" => queue::overview,
-    GET "/api/v1/resources/namespaces" => queue::namespaces,
-    GET "/api/v1/resources/tasks" => queue::tasks,
-    GET "/api/v1/dlq" => dead_letter::list,
+    GET "/api/v1/resources/queues/:queue/depth" => [newest] queue::depth,
+    GET "/api/v1/resources/partitions" => [newest] queue::partitions,
+    GET "/api/v1/resources/overview" => [newest] queue::overview,
+    GET "/api/v1/resources/namespaces" => [newest] queue::namespaces,
+    GET "/api/v1/resources/tasks" => [newest] queue::tasks,
+    GET "/api/v1/dlq" => [newest] dead_letter::list,
     DELETE "/api/v1/dlq" => dead_letter::purge,
-    POST "/api/v1/dlq/:id/replay" => dead_letter::replay,
-    POST "/api/v1/messages/:partitionId/:transactionId/retry" => dead_letter::retry_message,
+    POST "/api/v1/dlq/:id/replay" => [newest] dead_letter::replay,
+    POST "/api/v1/messages/:partitionId/:transactionId/retry" => [newest] dead_letter::retry_message,
     DELETE "/api/v1/messages/:partitionId/:transactionId" => dead_letter::delete_message,
-    GET "/api/v1/consumer-groups" => group::list,
-    GET "/api/v1/consumer-groups/lagging" => group::lagging,
-    GET "/api/v1/consumer-groups/:group" => group::detail,
+    GET "/api/v1/consumer-groups" => [newest] group::list,
+    GET "/api/v1/consumer-groups/lagging" => [newest] group::lagging,
+    GET "/api/v1/consumer-groups/:group" => [newest] group::detail,
     DELETE "/api/v1/consumer-groups/:group" => group::delete,
     POST "/api/v1/consumer-groups/:group/subscription" => group::subscription,
     POST "/api/v1/consumer-groups/:group/queues/:queue/seek" => group::seek_queue,
     POST "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek" => group::seek_partition,
     DELETE "/api/v1/consumer-groups/:group/queues/:queue" => group::delete_on_queue,
+    GET "/api/v1/raft/status" => cluster::status,
+    GET "/api/v1/raft/members" => cluster::members,
+    GET "/api/v1/system/raft/membership" => cluster::membership,
+    POST "/api/v1/system/raft/learners" => cluster::add_learner,
+    POST "/api/v1/system/raft/promote" => cluster::promote,
+    PUT "/api/v1/system/raft/voters" => cluster::set_voters,
+    DELETE "/api/v1/system/raft/members/:id" => cluster::remove,
     GET "/status" => status::status,
     GET "/metrics" => metrics::json_page,
     GET "/metrics/prometheus" => metrics::prometheus,

@@ -160,6 +160,7 @@ fn connection(stream: TcpStream, face: &Arc<Face>, graceful: &GracefulShutdown) 
 async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
     let (parts, body) = request.into_parts();
     let (head, version) = (parts.method == Method::HEAD, parts.version);
+    let broker = face.broker.clone();
     let (unread, expects) = (Unread::new(body), parts.headers.contains_key(EXPECT));
     let result = match routes::find(&parts.method, parts.uri.path()) {
         Ok((handler, params)) => {
@@ -167,7 +168,8 @@ async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
         }
         Err(refusal) => Err(refusal),
     };
-    let mut answer: Answer = result.unwrap_or_else(|refusal| refusal.into_answer());
+    let mut answer: Answer =
+        result.unwrap_or_else(|refusal| refusal.into_answer(|| leader(&broker)));
     if !unread.discard(expects).await && version < Version::HTTP_2 {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -175,4 +177,9 @@ async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
         *answer.body_mut() = Whole::default();
     }
     answer
+}
+
+/// Where the leader answers, if another node may lead and this one knows who does.
+fn leader(broker: &Broker) -> Option<String> {
+    broker.leader().map(|leader| leader.http).filter(|http| !http.is_empty())
 }

@@ -4,6 +4,7 @@
 
 mod ack;
 mod bad_input;
+mod cluster;
 mod dead_letter;
 mod encryption;
 mod fetch;

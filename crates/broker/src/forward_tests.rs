@@ -1,0 +1,211 @@
+//! Three brokers in one process: what they pass on to each other.
+
+use super::*;
+use crate::{BrokerOptions, Delivery};
+use queen_core::command::{GroupStart, Pop, Push, PushGroup, Seek, SeekTo};
+use queen_core::frame::Frame;
+use queen_core::reply::PushedGroup;
+use queen_core::{Stamp, TenantId};
+use queen_raft::{ClusterOptions, Peer};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+struct Three {
+    brokers: Vec<Broker>,
+    _dirs: Vec<tempfile::TempDir>,
+}
+
+/// An address of this machine on which nothing listens.
+fn free() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+impl Three {
+    async fn start() -> Three {
+        let listeners: Vec<SocketAddr> = (0..3).map(|_| free()).collect();
+        let peer = |addr: &SocketAddr| Peer { raft: addr.to_string(), http: "x:1".into() };
+        let peers: BTreeMap<u64, Peer> = (1..).zip(listeners.iter().map(peer)).collect();
+        let (mut brokers, mut dirs) = (Vec::new(), Vec::new());
+        for (id, listen) in (1..).zip(listeners) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut options = BrokerOptions::new(dir.path());
+            options.node_id = id;
+            options.disk = crate::DiskMarks { high_percent: 101, low_percent: 101 };
+            options.cluster = Some(ClusterOptions {
+                peers: peers.clone(),
+                join: false,
+                listen,
+                token: "a token for tests only".into(),
+                tls: None,
+                election: ClusterOptions::ELECTION,
+            });
+            brokers.push(Broker::start(options).await.unwrap());
+            dirs.push(dir);
+        }
+        for broker in &brokers {
+            while let Some(why) = broker.unfit().await {
+                println!("not yet: {why}");
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Three { brokers, _dirs: dirs }
+    }
+
+    /// The leader, and the others.
+    async fn split(&self) -> (Broker, Vec<Broker>) {
+        loop {
+            let leader = self.brokers.iter().find(|broker| broker.leads());
+            if let Some(leader) = leader {
+                let id = leader.shared.node_id;
+                let others = self.brokers.iter().filter(|broker| broker.shared.node_id != id);
+                return (leader.clone(), others.cloned().collect());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn push(broker: &Broker, text: &str) -> Result<PushedGroup, Error> {
+    let mut frames = Vec::new();
+    Frame { payload: text.as_bytes(), ..Frame::default() }.encode(&mut frames);
+    let group = PushGroup {
+        queue: "q",
+        partition: "p",
+        count: 1,
+        has_transaction_ids: false,
+        text_bytes: 38,
+        frames: &frames,
+    };
+    let push = Push { tenant: TenantId::DEFAULT, groups: vec![group] };
+    broker.push(push).await.map(|groups| groups[0].clone())
+}
+
+fn pop(group: &str) -> Pop<'_> {
+    Pop {
+        tenant: TenantId::DEFAULT,
+        queue: "q",
+        partition: None,
+        group: Some(group),
+        batch: 10,
+        partitions: 1,
+        lease_seconds: Some(300),
+        auto_ack: false,
+        start: GroupStart::All,
+    }
+}
+
+fn texts(delivery: &Delivery) -> Vec<String> {
+    let messages = delivery.claims.iter().flat_map(|claim| claim.messages());
+    messages.map(|m| String::from_utf8_lossy(m.frame.payload).into_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_holds_what_any_node_has_answered() {
+    let three = Three::start().await;
+    let mut pushed = Vec::new();
+    for (n, broker) in three.brokers.iter().enumerate() {
+        let text = format!("\"{n}\"");
+        assert_eq!(push(broker, &text).await.unwrap().first_offset.0, n as u64);
+        pushed.push(text);
+        for (m, other) in three.brokers.iter().enumerate() {
+            let group = format!("g-{n}-{m}");
+            let delivery = other.pop(&pop(&group), None).await.unwrap().unwrap();
+            assert_eq!(texts(&delivery), pushed, "pushed to {n}, popped from {m}");
+            delivery.undelivered.unwrap().delivered();
+        }
+    }
+    let (leader, others) = three.split().await;
+    let forwarded: u64 = others.iter().map(|b| b.counters().forwarded.get()).sum();
+    assert!(forwarded >= 2 && leader.counters().served.get() >= 2, "{forwarded}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_request_has_gone_goes_back_from_a_node_that_does_not_lead() {
+    let three = Three::start().await;
+    let (_, others) = three.split().await;
+    let asker = &others[0];
+    push(asker, "\"1\"").await.unwrap();
+    let asked = pop("g");
+    let mut given_up = 0;
+    for moment in 0..40 {
+        let gone = timeout(Duration::from_micros(250 * moment), asker.pop(&asked, None)).await;
+        given_up += u32::from(gone.is_err());
+        // Dropped undelivered either way; a lease would last five minutes.
+        drop(gone);
+        let again = timeout(Duration::from_secs(20), async {
+            loop {
+                if let Some(delivery) = asker.pop(&asked, None).await.unwrap() {
+                    return delivery;
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let delivery = again.await.unwrap_or_else(|_| panic!("given up at {moment}: not back"));
+        assert_eq!(texts(&delivery), ["\"1\""]);
+        // Goes back as it is dropped.
+    }
+    assert!(given_up > 0, "every pop was faster than it was given up");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stamps_rise_through_a_leader_whose_clock_is_behind() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    // As if the leader's wall clock were an hour ahead of all others.
+    let ahead = Stamp(leader.now().0 + 3_600_000_000);
+    leader.shared.proposer.seen(ahead);
+    let before = push(&others[0], "\"1\"").await.unwrap().stamp;
+    assert!(before > ahead);
+    assert!(others[0].now() > before, "a node's log clock is behind what it has applied");
+    leader.begin_shutdown();
+    leader.shutdown().await;
+    for other in &others {
+        assert!(push(other, "\"2\"").await.unwrap().stamp > before);
+    }
+    let to = SeekTo::Time(before);
+    let seek = Seek { tenant: TenantId::DEFAULT, group: "g", queue: "q", partition: None, to };
+    others[1].seek(seek).await.unwrap();
+    let delivery = others[1].pop(&pop("g"), None).await.unwrap().unwrap();
+    assert_eq!(texts(&delivery), ["\"1\"", "\"2\"", "\"2\""]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_takes_commands_only_in_the_term_that_they_name() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let term = others[0].leader().unwrap().term;
+    let Ok(entry) = Proposer::encode(&Command::Tick(Default::default()), 16) else { panic!() };
+    for (asked, taken) in [(term - 1, false), (term, true), (term + 1, false)] {
+        let permit = others[0].shared.admission.admit(Class::Settle, 1, &others[0].shared.counters);
+        let (proposed, head) = others[0].shared.proposer.expect(asked, false, permit.unwrap());
+        let mut bytes = entry.clone();
+        bytes[..HEAD_BYTES].copy_from_slice(&head.bytes());
+        let answer = answer(&leader.shared, Bytes::from(bytes)).await;
+        assert_eq!(matches!(answer, Answer::Applied(_)), taken, "{asked} of {term}: {answer:?}");
+        if taken {
+            // The reply comes from the asker's own state.
+            let reply = told(proposed.pending.await).unwrap().reply;
+            assert!(matches!(reply, Reply::Ticked(_)), "{reply:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_knows_of_a_full_disk_elsewhere_and_the_others_of_its_clock() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let full = others[0].shared.node_id;
+    others[0].shared.peers.report(queen_core::relay::Report { node: full, storage_full: true });
+    assert!(others[0].cluster().unwrap().storage_full.is_empty(), "only the leader is told");
+    let ask = queen_core::relay::Report { node: full, storage_full: true }.encode();
+    let answer = others[0].shared.node().unwrap().ask_leader(Bytes::from(ask)).await.unwrap();
+    let Ok(Answer::Clock(clock)) = Answer::decode(&answer) else { panic!("{answer:?}") };
+    assert_eq!(leader.cluster().unwrap().storage_full.get(&full), Some(&true));
+    // An hour ahead: the others reckon with the leader's clock, not with their own.
+    leader.shared.proposer.seen(Stamp(clock.0 + 3_600_000_000));
+    let until = Instant::now() + Duration::from_secs(20);
+    while others[1].now().0 < clock.0 + 3_600_000_000 {
+        assert!(Instant::now() < until, "the leader's clock was not heard");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
