@@ -1,11 +1,11 @@
 //! `queen health`: asks a broker whether it is well, for container health checks.
 //!
-//! Owns: the question and the exit code. Leaves to others: the verdict (`/health`).
+//! Owns: the question and the exit code, and a GET without a runtime. Leaves to others: the verdict (`/health`).
 
 use anyhow::bail;
 use clap::Args;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Arguments of the health check.
@@ -31,22 +31,41 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
         (None, None) => "127.0.0.1:6632".to_owned(),
     };
     let path = if args.sink { "/health?sink=true" } else { "/health" };
-    let answer =
-        ask(&addr, path).map_err(|error| anyhow::anyhow!("no answer at {addr}: {error}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let (status, body) =
+        get(&addr, path).map_err(|error| anyhow::anyhow!("no answer at {addr}: {error}"))?;
     println!("{body}");
-    match head.split(' ').nth(1) {
-        Some("200") => Ok(()),
-        status => bail!("{addr}{path} answered {}", status.unwrap_or("no HTTP")),
+    match status.as_str() {
+        "200" => Ok(()),
+        status => bail!("{addr}{path} answered {status}"),
     }
 }
 
+/// The status and the body of the answer to a GET.
+pub fn get(addr: &str, path: &str) -> std::io::Result<(String, String)> {
+    let answer = ask(addr, path)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or("no HTTP");
+    Ok((status.to_owned(), body.to_owned()))
+}
+
 fn ask(addr: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(addr)?;
+    let mut stream = connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(1 << 20).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Connects to the first of the host's addresses that answers.
+fn connect(addr: &str) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::other("the host has no address");
+    for address in addr.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

@@ -1,12 +1,13 @@
 //! The broker binary: settings, wiring and subcommands.
 //!
 //! Owns: the command line, the exit codes, the wiring of the layers (`node`, `sink_host`), the demo
-//! (`dev`, `s3_server`), the check of a bucket (`s3_check`) and the benchmark (`bench`). Leaves to
+//! (`dev`, `s3_server`), the check of a bucket (`s3_check`), the look at a cluster (`cluster`) and the benchmark (`bench`). Leaves to
 //! others: every rule, every byte on disk, every route.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bench;
+mod cluster;
 mod dev;
 mod encryption;
 mod environment;
@@ -38,6 +39,7 @@ Without a command: serve.
 To try it:          queen dev
 To run it:          QUEEN_RAFT_DIR=/data queen serve
 To try the bucket:  queen s3 check
+To see a cluster:   queen cluster status
 To measure it:      queen bench push"
 )]
 struct Cli {
@@ -64,6 +66,9 @@ Example:
     /// Try the bucket of the sink
     #[command(subcommand)]
     S3(s3_check::S3),
+    /// Look at a cluster
+    #[command(subcommand)]
+    Cluster(cluster::Cluster),
     /// Ask a running broker whether it is well; the exit code is the answer
     Health(health::HealthArgs),
 }
@@ -79,6 +84,12 @@ Environment (defaults in brackets):
   QUEEN_ENCRYPTION_KEY_PREVIOUS              keys before it, for reading: comma list
   RETENTION_INTERVAL [5000]                  milliseconds between two looks at a queue's retention
   LOG_LEVEL [info], RUST_LOG, QUEEN_LOG_JSON [false]
+
+A cluster of three (the same on each node but for QUEEN_RAFT_NODE_ID):
+  QUEEN_RAFT_PEERS=1=a:7400/a:6632,2=b:7400/b:6632,3=c:7400/c:6632
+  QUEEN_RAFT_NODE_ID=1                       which of them this one is; `ordinal`: from its host name
+  QUEEN_RAFT_TOKEN                           a secret that they share
+  QUEEN_RAFT_LISTEN, _JOIN, _ELECTION_MS, _TLS_CA, _TLS_CERT, _TLS_KEY
 
 The S3 sink:
   QUEEN_S3_EMBEDDED=true                     turns it on
@@ -101,6 +112,7 @@ fn main() -> ExitCode {
         Some(Subcommands::Dev(args)) => runtime().and_then(|rt| rt.block_on(dev::run(args))),
         Some(Subcommands::Bench(bench)) => runtime().and_then(|rt| rt.block_on(bench::run(bench))),
         Some(Subcommands::S3(s3)) => runtime().and_then(|rt| rt.block_on(s3_check::run(s3))),
+        Some(Subcommands::Cluster(command)) => cluster::run(command),
         Some(Subcommands::Health(args)) => health::run(&args),
     };
     match result {

@@ -144,6 +144,7 @@ impl Node {
 fn broker_options(settings: &Settings) -> anyhow::Result<BrokerOptions> {
     let mut options = BrokerOptions::new(&settings.dir);
     options.node_id = settings.node_id;
+    options.cluster = settings.cluster.clone();
     options.deadline = settings.write_timeout;
     options.retention_every = settings.retention_interval;
     options.disk = DiskMarks {

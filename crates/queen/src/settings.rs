@@ -3,11 +3,14 @@
 //! Owns: the checks that need more than the table says, and the refusal of variables that promise
 //! what this release does not do. Leaves to others: names, ranges, words, defaults
 //! (`queen_core::setting::broker`), reading one value (`environment`), keys (`encryption`),
-//! `QUEEN_S3_*` (`queen_sink::settings`).
+//! the settings of a cluster (`cluster`), `QUEEN_S3_*` (`queen_sink::settings`).
+
+mod cluster;
 
 use crate::encryption::EncryptionKeys;
 use crate::environment::Environment;
 use crate::logging::LogSettings;
+use queen_broker::cluster::ClusterOptions;
 use queen_core::setting::{Setting, broker};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -24,6 +27,8 @@ pub struct Settings {
     /// `QUEEN_RAFT_NODE_ID`: this node's number, 1 or more; 1. `ordinal` takes it from the end of
     /// the host's name, plus one.
     pub node_id: u64,
+    /// `QUEEN_RAFT_PEERS` and what goes with them; `None`: it runs alone.
+    pub cluster: Option<ClusterOptions>,
     /// `QUEEN_MAX_BODY_BYTES`: longest request; 64 MiB.
     pub body_bytes_max: usize,
     /// `QUEEN_RAFT_DISK_HIGH_PCT`: pushes are refused with 507 above this use of the disk; 85.
@@ -46,8 +51,6 @@ pub struct Settings {
 
 /// Variables whose value switches on what is not there, and would be dangerous to ignore.
 const NOT_HERE: &[(&str, &str)] = &[
-    ("QUEEN_RAFT_PEERS", "clusters are not in this release; unset it to run one node"),
-    ("QUEEN_RAFT_JOIN", "clusters are not in this release; unset it to run one node"),
     ("QUEEN_TLS_CERT", "TLS is not in this release; unset it and put a TLS proxy in front"),
     ("QUEEN_TLS_KEY", "TLS is not in this release; unset it and put a TLS proxy in front"),
 ];
@@ -77,10 +80,12 @@ impl Settings {
         let millis = |setting: &Setting| {
             Duration::from_millis(environment.number(setting).unwrap_or_default())
         };
+        let node_id = node_id(environment, &host);
         Settings {
             listen: SocketAddr::new(bind_address(environment), port),
             dir: environment.text(&broker::DIR).unwrap_or_default().into(),
-            node_id: node_id(environment, &host),
+            node_id,
+            cluster: cluster::read(environment, node_id),
             body_bytes_max: environment.number(&broker::MAX_BODY_BYTES).unwrap_or_default(),
             disk_high_percent: high,
             disk_low_percent: low,
@@ -117,7 +122,6 @@ fn refuse_what_is_not_here(environment: &Environment) {
             environment.complain(format!("{name} is on: {why}; unset it, or set {name}=false"));
         }
     }
-    environment.word(&broker::REPLICATOR);
     environment.word(&broker::SUBSCRIPTION_MODE);
 }
 
@@ -191,8 +195,8 @@ mod tests {
             ("QUEEN_RAFT_NODE_ID", "0"),
             ("LOG_LEVEL", "loud"),
             ("JWT_ENABLED", "true"),
-            ("QUEEN_RAFT_PEERS", "1=a:1/b:2"),
-            ("QUEEN_RAFT_REPLICATOR", "openraft"),
+            ("QUEEN_TLS_KEY", "key.pem"),
+            ("QUEEN_RAFT_REPLICATOR", "raft"),
         ]);
         assert_eq!(problems.len(), 8, "{problems:#?}");
         assert!(problems.iter().any(|p| p.starts_with("PORT=http: not a whole number")));

@@ -273,3 +273,44 @@ fn the_broker_with_a_bucket_starts_as_the_readme_says_and_shows_what_it_shows() 
     queen.signal(libc::SIGTERM);
     assert!(queen.end().success(), "{}", queen.printed);
 }
+
+/// The first three digits or more of ports that are free when 1, 2 and 3 are appended.
+fn free_ports(from: u16) -> u16 {
+    let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let begin = from + (std::process::id() % 300) as u16;
+    (begin..from + 700).find(|ports| (1..=3).all(|n| free(ports * 10 + n))).unwrap()
+}
+
+#[test]
+fn three_nodes_answer_as_the_readme_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (raft, http) = (free_ports(1200), free_ports(2000));
+    let here = |script: String| {
+        script
+            .replace("localhost:740", &format!("localhost:{raft}"))
+            .replace("664$n", &format!("{http}$n"))
+            .replace("localhost:664", &format!("localhost:{http}"))
+            .replace("./queen ", &format!("{} ", env!("CARGO_BIN_EXE_queen")))
+    };
+    let push = block("sh", "api/v1/push").replace("localhost:6632", "localhost:6643");
+    let script = [
+        // How full the disk is that tests run on says nothing about the broker.
+        "export QUEEN_RAFT_DISK_HIGH_PCT=100 QUEEN_RAFT_DISK_LOW_PCT=100\n",
+        "trap 'kill $(jobs -p); wait' EXIT\n",
+        &block("sh", "QUEEN_RAFT_PEERS"),
+        "for n in 1 2 3; do timeout 60 bash -c \
+         \"until curl -fs localhost:664$n/health >health; do sleep 0.1; done\"; done\n",
+        &push,
+        "echo\n",
+        &block("sh", "cluster status"),
+    ]
+    .concat();
+    let said = shell(folder.path(), &here(script));
+    let lines: Vec<&str> = said.lines().collect();
+    let answer: Value = serde_json::from_str(lines[0]).unwrap();
+    assert_eq!(answer.as_array().unwrap().len(), 3, "{said}");
+    assert!(lines[1].starts_with("ID  ROLE"), "{said}");
+    let up = lines[2..].iter().filter(|line| line.ends_with("  up")).count();
+    let leading = lines[2..].iter().filter(|line| line.contains("  leader  ")).count();
+    assert_eq!((lines.len(), up, leading), (5, 3, 1), "{said}");
+}
