@@ -9,12 +9,14 @@
 
 mod broker;
 mod client;
+mod cluster;
 mod folder;
 mod ports;
 mod seaweed;
 
 pub use broker::{Broker, Setup, copy_directory};
 pub use client::{Answer, Client, Item, Pushed, push_body};
+pub use cluster::{Cluster, Place};
 pub use folder::FolderS3;
 pub use ports::{free_port, free_port_pair};
 pub use seaweed::Seaweed;

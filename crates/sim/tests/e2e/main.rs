@@ -4,6 +4,9 @@
 
 mod bad_input;
 mod bucket_trouble;
+mod cluster;
+mod cluster_load;
+mod cluster_sink;
 mod consumption;
 mod credentials;
 mod encryption;
