@@ -81,9 +81,13 @@ impl Gather {
     /// Lets proposals in while `term` is not 0.
     pub(crate) fn set_leader_term(&self, term: u64) {
         // No proposal may slip in between a check of the term and being told of the loss.
-        let _waiting = self.waiting.lock();
+        let mut waiting = self.waiting.lock();
         let was = self.leader_term.swap(term, Ordering::AcqRel);
         if term == 0 && was != 0 {
+            // The library takes nothing without the lead: what waits would enter the log in a later
+            // term, long after it was told to be lost, and nobody would announce it again.
+            waiting.proposals.clear();
+            waiting.told = false;
             self.lead.send_modify(|lead| *lead += 1);
         }
     }
@@ -197,5 +201,31 @@ pub(crate) async fn follow(gather: Arc<Gather>, mut told: UnboundedReceiver<Told
                 tokio::spawn(outcome);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_when_the_lead_is_lost_enters_no_later_term() {
+        let (gather, _outcomes) = Gather::new(1 << 20);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let teller = told.clone();
+        gather.connect(Box::new(move |gathering| {
+            teller.lock().push(gathering);
+            Some(oneshot::channel().1)
+        }));
+        gather.set_leader_term(3);
+        gather.propose(Bytes::from_static(b"old")).unwrap();
+        // The library refuses what it was told of, since another node leads.
+        told.lock().clear();
+        gather.set_leader_term(0);
+        assert_eq!(gather.propose(Bytes::from_static(b"none")), Err(NotProposed::NotLeader));
+        gather.set_leader_term(5);
+        gather.propose(Bytes::from_static(b"new")).unwrap();
+        let announced = told.lock().pop().expect("nobody told the library of it");
+        assert_eq!(*announced.take(), [Bytes::from_static(b"new")]);
     }
 }
