@@ -2,6 +2,7 @@
 
 use crate::cluster_load::{Load, Made, check, read};
 use queen_sim::process::{Cluster, Item};
+use queen_store::{Store, StoreOptions};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -176,4 +177,49 @@ async fn alike(mut cluster: Cluster) {
     for id in cluster.ids() {
         cluster.stop(id).await.unwrap();
     }
+    let digest = |id: u64| {
+        let dir = cluster.dir(id).join("store");
+        let (store, _) = Store::open(&dir, StoreOptions::default()).unwrap();
+        store.digest().unwrap().parts
+    };
+    let first = digest(1);
+    for id in [2, 3] {
+        let other = digest(id);
+        let differ = first.iter().filter(|(part, digest)| other.get(part) != Some(digest));
+        let differ: Vec<String> = differ.map(|(part, _)| part.to_string()).collect();
+        assert!(first == other, "node 1 and node {id} differ: {differ:?}");
+    }
+    println!("{} parts are alike on all nodes", first.len());
+}
+
+#[tokio::test]
+async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
+    let mut cluster = Cluster::of_three(NONE).await.unwrap();
+    let (leader, _) = cluster.leader(0).await.unwrap();
+    let away = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    cluster.client(leader).unwrap().push(&[item("before", 1)]).await.unwrap();
+    cluster.kill(away).unwrap();
+    let load = Load::start(&cluster, "orders", 4);
+    load.more(2_000, LONG).await;
+    let made = load.stop().await;
+    // A stop makes a checkpoint, after which the log before it is let go.
+    for id in cluster.ids().into_iter().filter(|id| *id != away) {
+        cluster.stop(id).await.unwrap();
+        cluster.spawn(id).unwrap();
+        cluster.leader(0).await.unwrap();
+    }
+    cluster.leader(0).await.unwrap();
+    let load = Load::start(&cluster, "more", 4);
+    load.more(500, LONG).await;
+    cluster.spawn(away).unwrap();
+    cluster.ready(away).await.unwrap();
+    let more = load.stop().await;
+    cluster.level().await.unwrap();
+    let told = cluster.node(away).unwrap().output();
+    assert!(told.contains("caught up by a snapshot"), "{told}");
+    let client = cluster.client(away).unwrap();
+    check(&client, "orders", &made, "check").await;
+    check(&client, "more", &more, "check").await;
+    assert_eq!(read(&client, "orders", "before", "check").await, [("before-1".to_owned(), 0)]);
+    alike(cluster).await;
 }
