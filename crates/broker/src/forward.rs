@@ -280,14 +280,19 @@ async fn settle(node: &RaftNode, way: &mut OnItsWay<'_>) -> Settled {
     way.held = false;
     let Proposed { term, pending, .. } = &mut way.proposed;
     let mut known = node.leader();
-    let until = Instant::now() + UNSETTLED;
+    let mut until = Instant::now() + UNSETTLED;
     loop {
         tokio::select! {
             biased;
             answer = &mut *pending => return Settled::Answered(told(answer)),
             going = followed(&mut known, *term) => if !going { return Settled::Unknown },
-            () = tokio::time::sleep_until(until), if !later_known(node, *term) => {
-                return Settled::Unknown;
+            // As long as nobody leads there is nothing to be found out, and nothing to give up for.
+            () = tokio::time::sleep_until(until) => match leads_on(node, *term) {
+                true => return Settled::Unknown,
+                false => {
+                    until = Instant::now() + AGAIN.1;
+                    continue;
+                }
             }
         }
         tokio::select! {
@@ -321,8 +326,9 @@ async fn followed(known: &mut watch::Receiver<Option<Leader>>, term: u64) -> boo
     known.wait_for(|now| later(now.as_ref(), term)).await.is_ok()
 }
 
-fn later_known(node: &RaftNode, term: u64) -> bool {
-    later(node.leader().borrow().as_ref(), term)
+/// Whether the leader of this term is still the one that is known.
+fn leads_on(node: &RaftNode, term: u64) -> bool {
+    node.leader().borrow().as_ref().is_some_and(|leader| leader.term == term)
 }
 
 fn later(leader: Option<&Leader>, term: u64) -> bool {
