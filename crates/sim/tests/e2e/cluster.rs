@@ -44,7 +44,8 @@ async fn what_one_node_takes_every_other_hands_out() {
             );
             let path = format!("/api/v1/kv/shop/{id}-{other}");
             let put = json!({"operations": [
-                {"op": "put", "ns": "shop", "key": format!("{id}-{other}"), "value": n}]});
+                {"op": "put", "ns": "shop", "key": format!("{id}-{other}"), "value": n,
+                 "forever": true}]});
             let writer = cluster.client(id).unwrap();
             let answer = writer.post("/api/v1/kv", put.to_string()).await.unwrap();
             assert_eq!(answer.status, 200, "{put}: {}", answer.text);
@@ -83,7 +84,7 @@ async fn a_pop_that_waits_on_one_node_is_woken_by_a_push_to_another() {
         "leaseId": message["leaseId"], "status": "completed", "consumerGroup": "g"});
     let acked = cluster.client(leader).unwrap().post("/api/v1/ack", ack.to_string()).await.unwrap();
     assert_eq!(acked.status, 200, "{}", acked.text);
-    assert_eq!(acked.json()["success"], true, "{}", acked.text);
+    assert_eq!(acked.json()[0]["success"], true, "{}", acked.text);
 }
 
 #[tokio::test]
@@ -134,7 +135,7 @@ async fn a_rolling_restart_under_load_loses_nothing_and_is_hardly_noticed() {
 
 #[tokio::test]
 async fn a_minority_says_that_it_cannot_commit() {
-    let mut cluster = Cluster::of_three(NONE).await.unwrap();
+    let mut cluster = Cluster::of_three([("QUEEN_STMT_TIMEOUT_MS", "7000")]).await.unwrap();
     let (leader, _) = cluster.leader(0).await.unwrap();
     let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
     for id in &others {
@@ -161,7 +162,11 @@ async fn a_minority_says_that_it_cannot_commit() {
         .unwrap();
     assert_eq!(refused.status, 503, "{}", refused.text);
     let code = refused.json()["code"].clone();
+    // Not known yet that nobody leads: it was logged here, and may be committed later.
     assert!(code == "no_leader" || code == "timeout", "{}", refused.text);
+    let read = client.get("/api/v1/resources/queues").await.unwrap();
+    assert_eq!(read.status, 503, "a read that may be old: {}", read.text);
+    assert_eq!(client.get("/status").await.unwrap().status, 200);
     for id in &others {
         cluster.spawn(*id).unwrap();
     }
@@ -190,36 +195,4 @@ async fn alike(mut cluster: Cluster) {
         assert!(first == other, "node 1 and node {id} differ: {differ:?}");
     }
     println!("{} parts are alike on all nodes", first.len());
-}
-
-#[tokio::test]
-async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
-    let mut cluster = Cluster::of_three(NONE).await.unwrap();
-    let (leader, _) = cluster.leader(0).await.unwrap();
-    let away = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
-    cluster.client(leader).unwrap().push(&[item("before", 1)]).await.unwrap();
-    cluster.kill(away).unwrap();
-    let load = Load::start(&cluster, "orders", 4);
-    load.more(2_000, LONG).await;
-    let made = load.stop().await;
-    // A stop makes a checkpoint, after which the log before it is let go.
-    for id in cluster.ids().into_iter().filter(|id| *id != away) {
-        cluster.stop(id).await.unwrap();
-        cluster.spawn(id).unwrap();
-        cluster.leader(0).await.unwrap();
-    }
-    cluster.leader(0).await.unwrap();
-    let load = Load::start(&cluster, "more", 4);
-    load.more(500, LONG).await;
-    cluster.spawn(away).unwrap();
-    cluster.ready(away).await.unwrap();
-    let more = load.stop().await;
-    cluster.level().await.unwrap();
-    let told = cluster.node(away).unwrap().output();
-    assert!(told.contains("caught up by a snapshot"), "{told}");
-    let client = cluster.client(away).unwrap();
-    check(&client, "orders", &made, "check").await;
-    check(&client, "more", &more, "check").await;
-    assert_eq!(read(&client, "orders", "before", "check").await, [("before-1".to_owned(), 0)]);
-    alike(cluster).await;
 }
