@@ -48,6 +48,8 @@ pub struct Counters {
     pub served: Counter,
     /// Tries of commands that nobody took, and that were made again.
     pub repeated: Counter,
+    /// Snapshots of other nodes that took the place of the state.
+    pub snapshots: Counter,
     /// Commands applied, those of a replay included.
     pub applied: Counter,
     /// Requests whose deadline passed before their command was applied.

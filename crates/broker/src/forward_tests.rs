@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 
 struct Three {
     brokers: Vec<Broker>,
-    _dirs: Vec<tempfile::TempDir>,
+    dirs: Vec<tempfile::TempDir>,
+    cluster: Vec<ClusterOptions>,
 }
 
 /// An address of this machine on which nothing listens.
@@ -25,30 +26,38 @@ impl Three {
         let listeners: Vec<SocketAddr> = (0..3).map(|_| free()).collect();
         let peer = |addr: &SocketAddr| Peer { raft: addr.to_string(), http: "x:1".into() };
         let peers: BTreeMap<u64, Peer> = (1..).zip(listeners.iter().map(peer)).collect();
-        let (mut brokers, mut dirs) = (Vec::new(), Vec::new());
-        for (id, listen) in (1..).zip(listeners) {
-            let dir = tempfile::tempdir().unwrap();
-            let mut options = BrokerOptions::new(dir.path());
-            options.node_id = id;
-            options.disk = crate::DiskMarks { high_percent: 101, low_percent: 101 };
-            options.cluster = Some(ClusterOptions {
-                peers: peers.clone(),
-                join: false,
-                listen,
-                token: "a token for tests only".into(),
-                tls: None,
-                election: ClusterOptions::ELECTION,
-            });
-            brokers.push(Broker::start(options).await.unwrap());
-            dirs.push(dir);
+        let of = |listen| ClusterOptions {
+            peers: peers.clone(),
+            join: false,
+            listen,
+            token: "a token for tests only".into(),
+            tls: None,
+            election: ClusterOptions::ELECTION,
+        };
+        let cluster: Vec<ClusterOptions> = listeners.into_iter().map(of).collect();
+        let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let mut three = Three { brokers: Vec::new(), dirs, cluster };
+        for id in 1..=3 {
+            let broker = three.broker(id).await;
+            three.brokers.push(broker);
         }
-        for broker in &brokers {
-            while let Some(why) = broker.unfit().await {
-                println!("not yet: {why}");
-                sleep(Duration::from_millis(20)).await;
-            }
+        for broker in &three.brokers {
+            fit(broker).await;
         }
-        Three { brokers, _dirs: dirs }
+        three
+    }
+
+    /// Starts a node on its directory.
+    async fn broker(&self, id: u64) -> Broker {
+        let at = id as usize - 1;
+        let mut options = BrokerOptions::new(self.dirs[at].path());
+        options.node_id = id;
+        options.disk = crate::DiskMarks { high_percent: 101, low_percent: 101 };
+        // What a checkpoint holds is let go, however far behind others are.
+        options.wal.hold_bytes = 0;
+        (options.wal.segment_bytes, options.wal.first_segment_bytes) = (64 << 10, 16 << 10);
+        options.cluster = Some(self.cluster[at].clone());
+        Broker::start(options).await.unwrap()
     }
 
     /// The leader, and the others.
@@ -62,6 +71,14 @@ impl Three {
             }
             sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+/// Waits until a node can commit.
+async fn fit(broker: &Broker) {
+    while let Some(why) = broker.unfit().await {
+        println!("not yet: {why}");
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -208,4 +225,46 @@ async fn the_leader_knows_of_a_full_disk_elsewhere_and_the_others_of_its_clock()
         assert!(Instant::now() < until, "the leader's clock was not heard");
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot_and_remembers_it() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let away = &others[0];
+    push(&leader, "\"0\"").await.unwrap();
+    away.begin_shutdown();
+    away.shutdown().await;
+    let mut pushed = vec!["\"0\"".to_owned()];
+    for n in 1..30 {
+        let text = format!("\"{n}\"");
+        push(&leader, &text).await.unwrap();
+        pushed.push(text);
+        // The log before it is let go.
+        leader.shared.store.checkpoint().unwrap();
+        others[1].shared.store.checkpoint().unwrap();
+    }
+    let back = three.broker(away.shared.node_id).await;
+    // Sleeps at a queue that this node has not heard the last of.
+    let wait = Some(Duration::from_secs(20));
+    let asked = pop("g");
+    let sleeper = tokio::spawn({
+        let (back, asked) = (back.clone(), Pop { batch: 100, ..asked.clone() });
+        async move { back.pop(&asked, wait).await }
+    });
+    fit(&back).await;
+    let delivery = sleeper.await.unwrap().unwrap().unwrap();
+    assert_eq!(texts(&delivery), pushed);
+    assert!(back.counters().snapshots.get() > 0, "it caught up from the log");
+    let last = push(&back, "\"more\"").await.unwrap();
+    assert_eq!(last.first_offset.0, 30);
+    assert!(back.now() > last.stamp);
+    let all = [&back, &leader, &others[1]];
+    let until = Instant::now() + Duration::from_secs(20);
+    while all.iter().any(|broker| broker.standing().applied != all[0].standing().applied) {
+        assert!(Instant::now() < until, "they do not come level");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let digests = all.map(|broker| broker.shared.store.digest().unwrap());
+    assert!(digests[0] == digests[1] && digests[1] == digests[2], "{digests:?}");
 }

@@ -61,6 +61,7 @@ impl SnapshotSink for Incoming {
         let shared = self.shared.upgrade().ok_or_else(stopped)?;
         self.import.install().map_err(|e| MachineFailed(e.to_string()))?;
         *self.rules.lock() = queen_state::Machine::new();
+        shared.counters.snapshots.add(1);
         shared.reload().map_err(|e| MachineFailed(e.to_string()))
     }
 }
@@ -73,7 +74,8 @@ impl Shared {
         let last = get::<LastStampRow>(&view, key::META_LAST_STAMP)?;
         drop(view);
         self.proposer.seen(last.unwrap_or_default().0);
-        // Entries within the image are not applied here one by one: nobody would answer.
+        // Entries within the image are not applied here one by one: nobody would answer, and that
+        // one was not applied does not say that it never will be.
         self.proposer.lose_all();
         self.ticker.all_changed();
         self.parking.all_changed();
