@@ -47,8 +47,12 @@ impl Exchange {
         }
     }
 
-    fn now(&self, raft: &Raft<TypeConfig>) -> Members {
-        types::members_of(raft.server_metrics().borrow().membership_config.membership())
+    /// From the library itself: its metrics may lag behind a change that it has answered.
+    async fn now(&self, raft: &Raft<TypeConfig>) -> Result<Members, MembershipError> {
+        let asked = raft.with_raft_state(|state| {
+            types::members_of(state.membership_state.effective().membership())
+        });
+        asked.await.map_err(|error| refused(Code::LeaderChanged, error.to_string()))
     }
 
     async fn write(
@@ -60,7 +64,10 @@ impl Exchange {
         match timeout(LIMIT, raft.change_membership(change, retain)).await {
             Ok(Ok(done)) => {
                 let members = done.membership.as_ref().map(types::members_of);
-                Ok(members.unwrap_or_else(|| self.now(raft)))
+                match members {
+                    Some(members) => Ok(members),
+                    None => self.now(raft).await,
+                }
             }
             Ok(Err(error)) => Err(coded(error)),
             Err(_) => Err(refused(
@@ -76,7 +83,7 @@ impl Exchange {
         let known = raft.server_metrics().borrow().membership_config.membership().clone();
         let known = known.get_node(&self.me).map(Address::of);
         if known.is_none_or(|known| known == own) {
-            return Ok(self.now(raft));
+            return self.now(raft).await;
         }
         let nodes = BTreeMap::from([(self.me, own.node())]);
         self.write(raft, ChangeMembers::SetNodes(nodes), true).await
@@ -87,7 +94,7 @@ impl Exchange {
             let text = format!("node {id} at {:?} needs an id from 1 and host:port", peer.raft);
             return Err(refused(Code::BadRequest, text));
         }
-        let now = self.now(raft);
+        let now = self.now(raft).await?;
         if let Some(known) = now.peers.get(&id) {
             if known.raft != peer.raft {
                 let text = format!("node {id} is a member already, at {}", known.raft);
@@ -118,7 +125,7 @@ impl Exchange {
     }
 
     async fn promote_here(&self, raft: &Raft<TypeConfig>, ids: Vec<u64>) -> Outcome {
-        let now = self.now(raft);
+        let now = self.now(raft).await?;
         if ids.is_empty() {
             return Err(refused(Code::BadRequest, "no node to promote is named"));
         }
@@ -153,7 +160,7 @@ impl Exchange {
     }
 
     async fn set_voters_here(&self, raft: &Raft<TypeConfig>, ids: Vec<u64>) -> Outcome {
-        let now = self.now(raft);
+        let now = self.now(raft).await?;
         let voters: BTreeSet<u64> = ids.into_iter().collect();
         if voters.is_empty() {
             return Err(refused(Code::LastVoter, "a group needs a voter"));
@@ -168,7 +175,7 @@ impl Exchange {
     }
 
     async fn remove_here(&self, raft: &Raft<TypeConfig>, id: u64) -> Outcome {
-        let now = self.now(raft);
+        let now = self.now(raft).await?;
         if now.learners.contains(&id) {
             return self.write(raft, ChangeMembers::RemoveNodes([id].into()), true).await;
         }
