@@ -39,6 +39,7 @@ const UNSETTLED: Duration = Duration::from_secs(5);
 const AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// What became of one try.
+#[allow(clippy::large_enum_variant)] // lives on one stack for a moment
 enum Tried {
     Answered(Result<Answered, Error>),
     /// Nothing of it will ever be applied: it may be repeated. Why.
@@ -46,6 +47,7 @@ enum Tried {
 }
 
 /// What is known of a try that may have been taken.
+#[allow(clippy::large_enum_variant)] // lives on one stack for a moment
 enum Settled {
     Answered(Result<Answered, Error>),
     /// It never will be applied.
