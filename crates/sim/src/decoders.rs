@@ -49,6 +49,8 @@ pub const DECODERS: &[Decoder] = &[
         samples: || vec![vec![1; 8], vec![1; 12], vec![1; 28]],
     },
     Decoder { name: "wal_record", feed: wal_record, samples: wal_samples },
+    Decoder { name: "image", feed: image, samples: queen_store::fuzzing::image_samples },
+    Decoder { name: "root", feed: root, samples: queen_store::fuzzing::root_samples },
     Decoder { name: "sink_document", feed: sink_document, samples: sink_samples },
     Decoder { name: "manifest", feed: manifest, samples: sink_samples_of_manifest },
 ];
@@ -181,6 +183,16 @@ pub fn row_key(bytes: &[u8]) -> bool {
 /// A file of the write-ahead log: header and record.
 pub fn wal_record(bytes: &[u8]) -> bool {
     queen_raft::fuzzing::wal_bytes(bytes)
+}
+
+/// The stream of an image of the store.
+pub fn image(bytes: &[u8]) -> bool {
+    queen_store::fuzzing::image_bytes(bytes)
+}
+
+/// The file that names the store's files.
+pub fn root(bytes: &[u8]) -> bool {
+    queen_store::fuzzing::root_bytes(bytes)
 }
 
 macro_rules! documents {

@@ -332,6 +332,52 @@ fn a_stream_that_was_sent_wrong_is_refused() {
     assert_same(&store, &own);
 }
 
+/// Rows of many lengths, in more bytes than a section is read at once.
+fn with_long_tables(dir: &Path) -> (Store, MemoryStore) {
+    let (store, mut model) = filled(dir, 4);
+    let mut guard = store.write();
+    for n in 0..3000u32 {
+        let value = vec![n as u8; (n as usize * 37) % 700];
+        let op = Op::Put(2, n.to_be_bytes().to_vec(), value);
+        apply(&mut model, &op);
+        apply(&mut guard, &op);
+    }
+    guard.end_batch(applied(5)).unwrap();
+    store.checkpoint().unwrap();
+    (store, model)
+}
+
+#[test]
+fn a_table_of_many_chunks_and_rows_cut_between_blocks_arrives_whole() {
+    let source = tempfile::tempdir().unwrap();
+    let (store, model) = with_long_tables(source.path());
+    let bytes = stream(store.export().unwrap());
+    let mut decoder = Decoder::default();
+    decoder.feed(&bytes);
+    let blocks: Vec<Block> = std::iter::from_fn(|| decoder.next().unwrap()).collect();
+    let several = blocks.windows(2).any(|two| matches!(two, [Block::Data(_), Block::Data(_)]));
+    assert!(several, "no section has several blocks");
+    // Now every row is cut somewhere, also within its lengths.
+    let mut cut = Vec::new();
+    let mut encoder = Encoder::begin(&mut cut);
+    for block in &blocks {
+        match block {
+            Block::Data(data) => data.chunks(7).for_each(|part| {
+                encoder.block(&Block::Data(data.slice_ref(part)), &mut cut);
+            }),
+            block => encoder.block(block, &mut cut),
+        }
+    }
+    let digest = store.digest().unwrap();
+    for bytes in [bytes, cut] {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, _) = Store::open(dir.path(), small()).unwrap();
+        received(&other, &bytes).install().unwrap();
+        assert_same(&other, &model);
+        assert_eq!(other.digest().unwrap(), digest);
+    }
+}
+
 #[test]
 fn an_image_that_stands_before_the_store_is_refused_and_an_empty_store_has_none() {
     let (bytes, _) = exported(4);

@@ -14,6 +14,7 @@ mod digest;
 mod disk;
 mod error;
 mod export;
+pub mod fuzzing;
 mod gaps;
 mod image;
 mod import;

@@ -102,7 +102,7 @@ fn number_of(name: &str) -> Option<u64> {
     (number != FIRST && format!("{PREFIX}{number}") == name).then_some(number)
 }
 
-fn encode(number: u64) -> [u8; BYTES] {
+pub(crate) fn encode(number: u64) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..4].copy_from_slice(MAGIC);
     bytes[4] = VERSION;
@@ -112,7 +112,7 @@ fn encode(number: u64) -> [u8; BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<u64, String> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<u64, String> {
     if bytes.get(..4) == Some(&MAGIC[..]) && bytes.get(4).is_some_and(|&v| v != VERSION) {
         return Err(format!("it has version {}, this release reads {VERSION}", bytes[4]));
     }
