@@ -1,6 +1,6 @@
 //! Checkpoints: making what is applied durable, in the background.
 //!
-//! Owns: the order of the steps, the two background threads. Leaves to others: when one is asked
+//! Owns: the order of the steps, the background threads. Leaves to others: when one is asked
 //! for (`control`), the bytes (`lsm`, `log_writer`).
 //!
 //! The steps, and what a crash after each leaves:
@@ -15,13 +15,13 @@
 //!    start, which removes what no row names.
 //! 5. *tell*: the raft log may be purged up to the position.
 
-use crate::StoreError;
 use crate::control::{Control, Ending, Writer};
 use crate::disk::Disk;
 use crate::log_writer::LogChanges;
 use crate::lsm::WriteError;
 use crate::overlay::Overlay;
 use crate::store::{Applied, Shared};
+use crate::{StoreError, scrubber};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -83,7 +83,9 @@ impl Checkpointer {
         let worker = Worker { shared: shared.clone(), merges: merges.clone() };
         let mut threads = checkpointer.threads.lock();
         threads.push(spawn("store-checkpoint", move || worker.run())?);
+        let scrubbed = shared.clone();
         threads.push(spawn("store-merge", move || merges.run(&shared))?);
+        threads.push(spawn("store-scrub", move || scrubber::run(&scrubbed))?);
         drop(threads);
         Ok(checkpointer)
     }

@@ -216,6 +216,13 @@ impl Control {
         state.failed.is_none() && state.ending != Ending::Now
     }
 
+    /// Sleeps; `false` when all ends.
+    pub(crate) fn sleep_until(&self, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.check().is_ok() && !self.bell.wait_until(&mut state, until).timed_out() {}
+        state.check().is_ok()
+    }
+
     /// The rows of a checkpoint have been set apart: later changes are for the next one.
     pub(crate) fn begun(&self) -> u64 {
         let mut state = self.state.lock();

@@ -217,7 +217,9 @@ fn a_log_shorter_than_its_row_stops_the_start_and_changes_nothing() {
         assert!(dir.path().join("queues/1/0000000099.log").exists());
     }
     fs::remove_file(&file).unwrap();
-    assert!(Store::open(dir.path(), StoreOptions::default()).is_err());
+    let error = Store::open(dir.path(), StoreOptions::default()).err().unwrap();
+    assert!(matches!(error, OpenError::LogMissing { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("{} is missing", file.display())), "{error}");
     fs::write(&file, &bytes).unwrap();
     let (opened, recovered) = Store::open(dir.path(), StoreOptions::default()).unwrap();
     assert_eq!((recovered.cut_files, recovered.removed_files), (0, 1));

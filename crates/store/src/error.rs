@@ -52,8 +52,18 @@ pub enum OpenError {
         file: PathBuf,
         /// Bytes that the Segment row says.
         expected: u64,
-        /// Bytes that are there; 0 when the file is missing.
+        /// Bytes that are there.
         found: u64,
+    },
+    /// A queue log that the tables name is not there.
+    #[error(
+        "the queue log {file} is missing, the tables say that it has {expected} bytes: the disk or a person has changed the directory; put the file back, restore the whole data directory from a copy, or start with an empty one"
+    )]
+    LogMissing {
+        /// The segment file.
+        file: PathBuf,
+        /// Bytes that the Segment row says.
+        expected: u64,
     },
     /// The tables cannot be opened or read.
     #[error(

@@ -10,6 +10,7 @@
 
 mod checkpoint;
 mod control;
+mod damage;
 mod digest;
 mod disk;
 mod error;
@@ -30,6 +31,7 @@ mod recovery;
 mod root;
 mod row_cache;
 mod scrub;
+mod scrubber;
 mod snapshot;
 mod space;
 mod store;
@@ -45,6 +47,7 @@ mod full_disk_tests;
 #[cfg(test)]
 mod image_tests;
 
+pub use damage::Finding;
 pub use digest::{Digest, Part, PartDigest};
 pub use error::{ImageError, LockError, OpenError, StoreError};
 pub use export::{Export, ImageSize, PIECE_BYTES_MAX};
@@ -52,6 +55,5 @@ pub use import::Import;
 pub use lock::DirLock;
 pub use log_writer::LogSlice;
 pub use options::StoreOptions;
-pub use scrub::Finding;
 pub use space::{Space, space};
 pub use store::{Applied, ReadGuard, Recovered, Store, WriteGuard};

@@ -1,12 +1,13 @@
 //! The files of the queue logs and the handles held open on them.
 //!
-//! Owns: their names, the bounded set of open handles. Leaves to others: what is written
+//! Owns: their names, the bounded set of open handles, which errors of reading mean damage. Leaves to others: what is written
 //! (`log_writer`), which files must be there (`recovery`).
 //!
 //! ```text
 //! <dir>/<queue id, decimal>/<segment number, ten digits>.log    runs, one after the other
 //! ```
 
+use crate::damage::{Damage, Finding};
 use crate::lsm::WriteError;
 use parking_lot::Mutex;
 use queen_core::QueueId;
@@ -42,12 +43,30 @@ pub(crate) struct LogFiles {
     dir: PathBuf,
     handles_max: usize,
     handles: Mutex<Handles>,
+    /// What is known to be damaged of them.
+    pub(crate) damage: Damage,
 }
 
 impl LogFiles {
     /// Holds at most `handles_max` files open, besides those in use.
     pub(crate) fn new(dir: PathBuf, handles_max: usize) -> LogFiles {
-        LogFiles { dir, handles_max: handles_max.max(8), handles: Mutex::default() }
+        LogFiles {
+            dir,
+            handles_max: handles_max.max(8),
+            handles: Mutex::default(),
+            damage: Damage::default(),
+        }
+    }
+
+    /// Keeps that bytes which must be there cannot be read, if that is what the error says.
+    pub(crate) fn unread(&self, id: SegmentId, position: u64, error: &io::Error) {
+        let what = match (error.kind(), error.raw_os_error()) {
+            (io::ErrorKind::NotFound, _) => "the file is missing".to_owned(),
+            (io::ErrorKind::UnexpectedEof, _) => "the file is too short".to_owned(),
+            (_, Some(libc::EIO)) => error.to_string(),
+            _ => return,
+        };
+        self.damage.note(id, Finding { file: self.path(id), position, what });
     }
 
     pub(crate) fn dir(&self) -> &Path {

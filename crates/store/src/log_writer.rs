@@ -180,6 +180,7 @@ impl LogWriter {
         }
         if gathered < len {
             let file = self.files.existing(id).map_err(|error| {
+                self.files.unread(id, place.position, &error);
                 StorageError(format!(
                     "open the queue log {}: {error}",
                     self.files.path(id).display()
@@ -214,6 +215,7 @@ impl LogSlice {
         let first = self.gathered.first().map(|(from, _)| (from - self.position) as usize);
         let in_file = first.unwrap_or(self.len);
         file.read_exact_at(&mut bytes[..in_file], self.position).map_err(|error| {
+            files.unread(self.id, self.position, &error);
             StorageError(format!(
                 "read {in_file} bytes at {} of the queue log {}: {error}",
                 self.position,

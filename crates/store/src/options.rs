@@ -23,6 +23,12 @@ pub struct StoreOptions {
     pub block_cache_bytes: u64,
     /// Queue log files held open, at least 8; 512.
     pub open_files: usize,
+    /// In what time the sealed segments are read once from end to end; 24 h.
+    pub scrub_every: Duration,
+    /// Bytes of them read a second at most, even if that takes longer; 4 MiB.
+    pub scrub_bytes_per_second: u64,
+    /// How often it is looked whether they are there; 60 s.
+    pub look_every: Duration,
     /// Called between the steps of a checkpoint.
     #[cfg(test)]
     pub(crate) at_step: Option<AtStep>,
@@ -48,6 +54,9 @@ impl Default for StoreOptions {
             row_cache_bytes: 16 << 20,
             block_cache_bytes: 32 << 20,
             open_files: 512,
+            scrub_every: Duration::from_secs(24 * 3600),
+            scrub_bytes_per_second: 4 << 20,
+            look_every: Duration::from_secs(60),
             #[cfg(test)]
             at_step: None,
         }

@@ -89,6 +89,9 @@ fn check_lengths(
         let file = files.path(id);
         let found = match std::fs::metadata(&file) {
             Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && expected > 0 => {
+                return Err(OpenError::LogMissing { file, expected });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(io_error("look at", &file)(error)),
         };

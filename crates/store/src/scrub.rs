@@ -1,24 +1,35 @@
 //! Reading a queue's log from end to end to see whether it still is what was written.
 //!
-//! Owns: the walk over the runs and what it finds. Leaves to others: what to do about it.
+//! Owns: the walk over the runs and what it finds. Leaves to others: when and how fast (`scrubber`),
+//! what to do about it.
 
-use crate::store::{ReadGuard, Store};
+use crate::damage::Finding;
+use crate::log_files::SegmentId;
+use crate::store::{Shared, Store};
+use bytes::{Buf, Bytes, BytesMut};
 use queen_core::row::{Row, SegmentRow, key};
-use queen_core::run::{self, RunHeader};
+use queen_core::run::{self, HEADER_BYTES, RunHeader};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
-use queen_state::{Place, StorageError, Tables};
-use std::path::PathBuf;
+use queen_state::{Place, StorageError};
 
-/// Something in a queue log that is not as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The segment file.
-    pub file: PathBuf,
-    /// Byte position of the run in it.
-    pub position: u64,
-    /// What is wrong.
-    pub what: String,
+/// Bytes read at once.
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Rows listed under one lock.
+const PAGE: usize = 1024;
+
+/// What became of reading a segment.
+pub(crate) enum Walked {
+    /// It is what was written.
+    Sound,
+    /// It is not; nothing behind that place can be told.
+    Damaged(Finding),
+    /// It cannot be read, now or at all.
+    Unread(Finding),
+    /// Retention took it meanwhile.
+    Removed,
+    /// The walk was called off.
+    Ended,
 }
 
 impl Store {
@@ -26,79 +37,141 @@ impl Store {
     ///
     /// Reads all data, outside the lock. Segments that retention removes meanwhile are left out.
     pub fn scrub(&self, queue: QueueId) -> Result<Vec<Finding>, StorageError> {
+        let to = key::after_prefix(&key::segment(queue, 0)[..4]);
         let mut findings = Vec::new();
-        for (segment, bytes) in segments(&self.read(), queue)? {
-            let found = self.scrub_segment(queue, segment, bytes);
-            let kept = self.read().get(Table::Segment, &key::segment(queue, segment))?.is_some();
-            if kept {
-                findings.extend(found);
+        for (id, bytes) in segments(&self.shared, &key::segment(queue, 0), &to)? {
+            match Walk::new(&self.shared, id, bytes).walk(&mut |_| true) {
+                Walked::Damaged(finding) | Walked::Unread(finding) => findings.push(finding),
+                Walked::Sound | Walked::Removed | Walked::Ended => {}
             }
         }
         Ok(findings)
     }
+}
 
-    fn scrub_segment(&self, queue: QueueId, segment: u32, bytes: u64) -> Option<Finding> {
-        let mut position = 0;
-        let mut last = Stamp(0);
-        while position < bytes {
-            match self.scrub_run(Place { queue, segment, position }, bytes - position) {
-                Ok(header) if header.stamp < last => {
-                    let what = format!("stamp {} comes after stamp {}", header.stamp.0, last.0);
-                    return Some(self.finding(queue, segment, position, what));
-                }
-                Ok(header) => {
-                    position += header.run_len();
-                    last = header.stamp;
-                }
-                Err(what) => return Some(self.finding(queue, segment, position, what)),
+/// A walk over the runs of a segment.
+pub(crate) struct Walk<'a> {
+    shared: &'a Shared,
+    id: SegmentId,
+    /// Its length.
+    bytes: u64,
+    /// Read and not looked at.
+    buffer: BytesMut,
+    /// Where the buffer begins.
+    position: u64,
+    last: Stamp,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(shared: &'a Shared, id: SegmentId, bytes: u64) -> Walk<'a> {
+        Walk { shared, id, bytes, buffer: BytesMut::new(), position: 0, last: Stamp(0) }
+    }
+
+    /// Reads it; `goes_on` is asked after each read of so many bytes.
+    pub(crate) fn walk(mut self, goes_on: &mut dyn FnMut(u64) -> bool) -> Walked {
+        loop {
+            if let Err(what) = self.runs() {
+                return Walked::Damaged(self.finding(what));
+            }
+            let at = self.position + self.buffer.len() as u64;
+            let len = CHUNK_BYTES.min(self.bytes - at);
+            if len == 0 {
+                return Walked::Sound;
+            }
+            match self.read(at, len) {
+                Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Ok(None) => return Walked::Removed,
+                Err(error) => return Walked::Unread(self.finding(error.to_string())),
+            }
+            if !goes_on(len) {
+                return Walked::Ended;
             }
         }
-        None
     }
 
-    /// Reads one run of at most `left` bytes.
-    fn scrub_run(&self, place: Place, left: u64) -> Result<RunHeader, String> {
-        let read = |len: u64| {
-            let slice = self.read().slice(place, len as usize);
-            slice.and_then(|slice| slice.read()).map_err(|error| error.to_string())
-        };
-        let header = read(left.min(run::HEADER_BYTES as u64))?;
-        let header = RunHeader::decode(&header).map_err(|error| error.to_string())?;
-        if header.run_len() > left {
-            return Err(format!("the run has {} bytes, the segment {left} more", header.run_len()));
+    /// Looks at the whole runs in the buffer.
+    fn runs(&mut self) -> Result<(), String> {
+        loop {
+            let left = self.bytes - self.position;
+            if left == 0 || (self.buffer.len() as u64) < left.min(HEADER_BYTES as u64) {
+                return Ok(());
+            }
+            let header = RunHeader::decode(&self.buffer).map_err(|error| error.to_string())?;
+            let len = header.run_len();
+            if len > left {
+                return Err(format!("the run has {len} bytes, the segment {left} more"));
+            }
+            if (self.buffer.len() as u64) < len {
+                return Ok(());
+            }
+            run::decode(&self.buffer).map_err(|error| error.to_string())?;
+            if header.stamp < self.last {
+                let (stamp, last) = (header.stamp.0, self.last.0);
+                return Err(format!("stamp {stamp} comes after stamp {last}"));
+            }
+            self.buffer.advance(len as usize);
+            self.position += len;
+            self.last = header.stamp;
         }
-        let bytes = read(header.run_len())?;
-        run::decode(&bytes).map_err(|error| error.to_string())?;
-        Ok(header)
     }
 
-    fn finding(&self, queue: QueueId, segment: u32, position: u64, what: String) -> Finding {
-        Finding { file: self.segment_path(queue, segment), position, what }
+    /// Bytes of the segment; `None` when no row names it any more.
+    fn read(&self, position: u64, len: u64) -> Result<Option<Bytes>, StorageError> {
+        let SegmentId { queue, segment } = self.id;
+        let slice = {
+            // While there is a row there is the file.
+            let inner = self.shared.inner.read();
+            if inner.tables.get(Table::Segment, &key::segment(queue, segment))?.is_none() {
+                return Ok(None);
+            }
+            inner.logs.slice(Place { queue, segment, position }, len as usize)?
+        };
+        slice.read().map(Some)
+    }
+
+    fn finding(&self, what: String) -> Finding {
+        let file = self.shared.disk().files.path(self.id);
+        Finding { file, position: self.position, what }
     }
 }
 
-/// The segments of a queue and their lengths.
-fn segments(view: &ReadGuard<'_>, queue: QueueId) -> Result<Vec<(u32, u64)>, StorageError> {
-    let from = key::segment(queue, 0);
-    let to = key::after_prefix(&from[..4]);
+/// The segments with `from <= key < to` and their lengths.
+pub(crate) fn segments(
+    shared: &Shared,
+    from: &[u8],
+    to: &[u8],
+) -> Result<Vec<(SegmentId, u64)>, StorageError> {
     let mut segments = Vec::new();
-    for (key, value) in view.scan(Table::Segment, &from, &to, usize::MAX)? {
-        let (_, segment) = key::segment_parts(&key)
-            .ok_or_else(|| StorageError(format!("a segment row has the key {key:?}")))?;
-        segments.push((segment, SegmentRow::decode(&value)?.bytes));
+    let mut from = from.to_vec();
+    loop {
+        let rows = shared.inner.read().tables.scan(Table::Segment, &from, to, PAGE)?;
+        for (key, value) in &rows {
+            let (queue, segment) = key::segment_parts(key)
+                .ok_or_else(|| StorageError(format!("a segment row has the key {key:?}")))?;
+            segments.push((SegmentId { queue, segment }, SegmentRow::decode(value)?.bytes));
+        }
+        match rows.last() {
+            Some((last, _)) if rows.len() == PAGE => from = [&last[..], &[0]].concat(),
+            _ => return Ok(segments),
+        }
     }
-    Ok(segments)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Applied, StoreOptions};
     use queen_core::{Offset, PartitionId};
     use queen_state::{QueueLogsMut, TablesMut};
     use std::os::unix::fs::FileExt;
 
-    fn write_run(guard: &mut crate::WriteGuard<'_>, position: u64, stamp: u64) -> u64 {
+    /// Writes a run to queue 1; gives where it ends.
+    pub(crate) fn write_run(
+        guard: &mut crate::WriteGuard<'_>,
+        segment: u32,
+        position: u64,
+        stamp: u64,
+    ) -> u64 {
         let frames = b"\x00\x02{}";
         let header = RunHeader {
             partition: PartitionId(1),
@@ -108,7 +181,7 @@ mod tests {
             frames_len: frames.len() as u32,
             text_bytes: 38,
         };
-        let place = Place { queue: QueueId(1), segment: 1, position };
+        let place = Place { queue: QueueId(1), segment, position };
         guard.write(place, &[&header.encode(frames), frames]).unwrap();
         position + header.run_len()
     }
@@ -116,7 +189,7 @@ mod tests {
     fn written(dir: &std::path::Path, stamps: &[u64]) -> (Store, u64) {
         let (store, _) = Store::open(dir, StoreOptions::default()).unwrap();
         let mut guard = store.write();
-        let bytes = stamps.iter().fold(0, |at, &stamp| write_run(&mut guard, at, stamp));
+        let bytes = stamps.iter().fold(0, |at, &stamp| write_run(&mut guard, 1, at, stamp));
         let stamp = Stamp(1);
         let row = SegmentRow { bytes, first: stamp, last: stamp, runs: 0, messages: 0, trimmed: 0 };
         guard.put(Table::Segment, &key::segment(QueueId(1), 1), &row.encode());

@@ -8,6 +8,7 @@
 
 use crate::checkpoint::Checkpointer;
 use crate::control::{Control, Writer};
+use crate::damage::Damage;
 use crate::disk::Disk;
 use crate::log_files::SegmentId;
 use crate::log_writer::{LogSlice, LogWriter};
@@ -212,6 +213,10 @@ impl ReadGuard<'_> {
     /// removed meanwhile. Opens the file, reads nothing.
     pub fn slice(&self, place: Place, len: usize) -> Result<LogSlice, StorageError> {
         self.inner.logs.slice(place, len)
+    }
+
+    pub(crate) fn damage(&self) -> &Damage {
+        &self.inner.disk.files.damage
     }
 }
 
