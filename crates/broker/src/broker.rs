@@ -8,6 +8,7 @@ use crate::forward::told;
 use crate::keyring::Unopened;
 use crate::parking::Parking;
 use crate::peers::Peers;
+use crate::pop::HeldBack;
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
 use crate::ticker::Ticker;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) sealing: Sealing,
     pub(crate) admission: Admission,
     pub(crate) ticker: Ticker,
+    pub(crate) unreadable: HeldBack,
     pub(crate) counters: Arc<Counters>,
     pub(crate) deadline: Duration,
     /// This node's id.

@@ -46,6 +46,8 @@ pub enum FetchFault {
     OutOfRange,
     /// The payload at the offset does not open.
     Undecryptable(Sealed),
+    /// The message at the offset cannot be read: why.
+    Damaged(String),
 }
 
 /// What a fetch got of one partition.
@@ -126,7 +128,10 @@ impl Broker {
         let fetched = planned.into_iter().map(|planned| {
             let mut delivered = planned.claim.and_then(|_| delivered.next());
             let stuck = delivered.take_if(|delivered| delivered.is_empty());
-            let stuck = stuck.and_then(|delivered| delivered.stuck).map(FetchFault::Undecryptable);
+            let stuck = stuck.and_then(|delivered| match delivered.damaged {
+                Some(why) => Some(FetchFault::Damaged(why)),
+                None => delivered.stuck.map(FetchFault::Undecryptable),
+            });
             Fetched {
                 fault: planned.fault.or(stuck),
                 high_watermark: planned.high_watermark,

@@ -52,6 +52,7 @@ pub use kv::{KvError, KvRefusal};
 pub use lifecycle::{BrokerOptions, StartError};
 pub use pop::Delivery;
 pub use queen_state::hold::Phase;
+pub use queen_store::Finding;
 pub use reads::{Delivered, Message};
 pub use sealing::Sealed;
 pub use view::Standing;

@@ -12,6 +12,7 @@ use crate::keyring::Keyring;
 use crate::machine::Applier;
 use crate::parking::Parking;
 use crate::peers::{self, Peers};
+use crate::pop::HeldBack;
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
 use crate::ticker::{self, Ticker};
@@ -116,6 +117,7 @@ impl Broker {
             sealing: Sealing::new(options.keyring),
             admission: Admission::new(options.write_bytes_max, options.settle_bytes_max),
             ticker: Ticker::default(),
+            unreadable: HeldBack::default(),
             counters,
             deadline: options.deadline,
             node_id: options.node_id,

@@ -4,8 +4,10 @@
 //! to others: what is claimed (`queen-state`), who is rung (`parking`), the payloads (`reads`).
 //!
 //! A payload that does not open is never handed out, and nothing passes it: its partition is held
-//! back for a while, so that the others are served, and then tried again. A pop that commits at
-//! delivery therefore claims an encrypted queue under a lease, and commits what it could open.
+//! back for a while, so that the others are served, and then tried again. So is one that cannot be
+//! read. A pop that commits at delivery therefore claims an encrypted queue, or one that is known to
+//! be damaged, under a lease, and commits what it could hand out; from others it takes the commit
+//! back.
 
 use crate::admission::Class;
 use crate::broker::Broker;
@@ -13,10 +15,14 @@ use crate::parking::{Spot, Ticket};
 use crate::reads::{Delivered, read_claims};
 use crate::ready::{Look, look};
 use crate::waiters::Undelivered;
+use parking_lot::Mutex;
 use queen_core::command::{Ack, AckItem, Command, LeaseClaim, Pop, Seek, SeekTo, Verdict};
 use queen_core::limits::QUEUE_MODE_GROUP;
 use queen_core::reply::{Popped, Reply};
-use queen_core::{Code, Error, LeaseId, Offset, QueueId, Stamp};
+use queen_core::row::{QueueRow, key};
+use queen_core::{Code, Error, LeaseId, Offset, QueueId, Stamp, TenantId};
+use queen_state::step::get;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -42,6 +48,52 @@ impl Delivery {
     pub fn messages(&self) -> u64 {
         self.claims.iter().map(|c| c.claim.end.0 - c.claim.first.0).sum()
     }
+}
+
+/// A partition that is held back because its next message cannot be read.
+pub(crate) struct Unreadable {
+    partition: Box<str>,
+    why: String,
+}
+
+impl Unreadable {
+    fn of(claim: &Delivered) -> Option<Unreadable> {
+        let why = claim.damaged.clone()?;
+        Some(Unreadable { partition: claim.claim.partition_name.to_string().into(), why })
+    }
+}
+
+/// What is held back now, by tenant, queue and group.
+#[derive(Default)]
+pub(crate) struct HeldBack(Mutex<HashMap<(TenantId, String, String), Vec<Unreadable>>>);
+
+impl HeldBack {
+    /// Partitions are given back.
+    fn end(&self, of: &(TenantId, String, String), partitions: &[Box<str>]) {
+        let mut all = self.0.lock();
+        if let Some(held) = all.get_mut(of) {
+            held.retain(|held| !partitions.contains(&held.partition));
+            if held.is_empty() {
+                all.remove(of);
+            }
+        }
+    }
+
+    /// Why a pop that found nothing did; `None` when it is that there is nothing.
+    fn why(&self, pop: &Pop<'_>) -> Option<Error> {
+        let held = self.0.lock();
+        if held.is_empty() {
+            return None;
+        }
+        let group = pop.group.unwrap_or(QUEUE_MODE_GROUP).to_owned();
+        let held = held.get(&(pop.tenant, pop.queue.to_owned(), group))?;
+        let asked = |held: &&Unreadable| pop.partition.is_none_or(|name| name == &*held.partition);
+        held.iter().find(asked).map(|held| unreadable(pop, &held.why))
+    }
+}
+
+fn unreadable(pop: &Pop<'_>, why: &str) -> Error {
+    Error::new(Code::Internal, format!("queue {:?}, {why}", pop.queue))
 }
 
 impl Broker {
@@ -96,7 +148,8 @@ impl Broker {
             }
         }
         self.counters().pop_requests.add(1);
-        Ok(None)
+        // Nothing else is there to deliver: that is not an empty queue.
+        self.shared.unreadable.why(pop).map_or(Ok(None), Err)
     }
 
     fn look(&self, pop: &Pop<'_>) -> Result<(Look, Stamp), Error> {
@@ -112,7 +165,9 @@ impl Broker {
         let sealing = &self.shared.sealing;
         let commits = pop.auto_ack
             && (sealing.is_encrypted(pop.tenant, pop.queue)
-                || queue.is_some_and(|queue| sealing.was_told(queue)));
+                || queue.is_some_and(|queue| {
+                    sealing.was_told(queue) || self.shared.store.is_damaged(queue)
+                }));
         let asked = Pop { auto_ack: pop.auto_ack && !commits, ..pop.clone() };
         let answered = self.ask(Class::Settle, &Command::Pop(asked), 128).await?;
         let Reply::Pop(Popped { lease, claims }) = answered.reply else {
@@ -123,32 +178,95 @@ impl Broker {
         }
         let undelivered = answered.undelivered;
         let mut claims = read_claims(self, claims).await?;
-        let mut stuck = None;
-        for claim in &claims {
-            let Some(sealed) = &claim.stuck else { continue };
-            match lease {
-                Some(lease) if claim.is_empty() || commits => self.hold_back(pop, lease, claim),
-                Some(_) => {}
-                None => self.take_back(pop, claim, sealed.offset).await?,
-            }
-            stuck.get_or_insert_with(|| sealed.clone());
-        }
+        let trouble = self.not_delivered(pop, lease, &claims, commits).await?;
+        let unreadable: Vec<_> = claims.iter().filter_map(Unreadable::of).collect();
+        let damaged = !unreadable.is_empty();
         claims.retain(|claim| !claim.is_empty());
-        if let (true, Some(sealed)) = (claims.is_empty(), stuck) {
+        if let (true, Some(trouble)) = (claims.is_empty(), trouble) {
             // Not given back at once: the next pop would be given the same partition.
-            if let Some(undelivered) = undelivered {
-                undelivered.delivered();
+            match undelivered {
+                Some(claim) if damaged => self.hold(pop, unreadable, Some(claim), HELD_BACK),
+                Some(undelivered) => undelivered.delivered(),
+                None => {}
             }
-            return Err(sealed.into());
+            return Err(trouble);
         }
         if let (true, Some(lease)) = (commits, lease) {
             self.commit(pop, lease, &claims).await?;
-            if let Some(undelivered) = undelivered {
-                undelivered.delivered();
+            match undelivered {
+                // What was not committed of it.
+                Some(claim) if damaged => self.hold(pop, unreadable, Some(claim), HELD_BACK),
+                Some(undelivered) => undelivered.delivered(),
+                None => {}
             }
             return Ok(Some(Delivery { lease: None, claims, undelivered: None }));
         }
+        if damaged && lease.is_some() {
+            // The consumer's lease is on what it was not given as well.
+            let held = self.lease_time(pop, queue)?;
+            self.hold(pop, unreadable, None, held);
+        }
         Ok(Some(Delivery { lease, claims, undelivered }))
+    }
+
+    /// How long a consumer's lease lasts unless it extends it.
+    fn lease_time(&self, pop: &Pop<'_>, queue: Option<QueueId>) -> Result<Duration, Error> {
+        let row = self.read(|view| match queue {
+            Some(queue) => get::<QueueRow>(view, &key::queue(queue)),
+            None => Ok(None),
+        })?;
+        let of_queue = row.map_or(0, |row| row.options.lease_time);
+        let seconds = pop.lease_seconds.map_or(of_queue, i64::from);
+        Ok(Duration::from_secs(seconds.max(0).unsigned_abs()))
+    }
+
+    /// Sees to what was claimed and cannot be handed out; gives the first reason.
+    async fn not_delivered(
+        &self,
+        pop: &Pop<'_>,
+        lease: Option<LeaseId>,
+        claims: &[Delivered],
+        commits: bool,
+    ) -> Result<Option<Error>, Error> {
+        let mut first = None;
+        for claim in claims {
+            let trouble = match (&claim.stuck, &claim.damaged) {
+                (Some(sealed), _) => sealed.clone().into(),
+                (None, Some(why)) => unreadable(pop, why),
+                (None, None) => continue,
+            };
+            match lease {
+                Some(lease) if claim.stuck.is_some() && (claim.is_empty() || commits) => {
+                    self.hold_back(pop, lease, claim);
+                }
+                Some(_) => {}
+                None => self.take_back(pop, claim, claim.claim.end).await?,
+            }
+            first.get_or_insert(trouble);
+        }
+        Ok(first)
+    }
+
+    /// Knows for a while, or until the broker stops, that partitions are held back, and lets the
+    /// claim on them go then: others are served meanwhile.
+    fn hold(
+        &self,
+        pop: &Pop<'_>,
+        unreadable: Vec<Unreadable>,
+        claim: Option<Undelivered>,
+        time: Duration,
+    ) {
+        let group = pop.group.unwrap_or(QUEUE_MODE_GROUP);
+        let of = (pop.tenant, pop.queue.to_owned(), group.to_owned());
+        let partitions: Vec<_> = unreadable.iter().map(|held| held.partition.clone()).collect();
+        self.shared.unreadable.0.lock().entry(of.clone()).or_default().extend(unreadable);
+        let (broker, mut stop) = (self.clone(), self.shared.stop.subscribe());
+        tokio::spawn(async move {
+            let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+            drop(tokio::time::timeout(time, stopped).await);
+            broker.shared.unreadable.end(&of, &partitions);
+            drop(claim);
+        });
     }
 
     /// Settles all that a pop delivers which commits at delivery.
@@ -207,7 +325,7 @@ impl Broker {
     }
 
     /// Moves a cursor back to a message that was committed at delivery and could not be handed out:
-    /// the queue is not encrypted any more, but this message still is.
+    /// the queue is not encrypted any more, but this message still is, or nobody knew of the damage.
     async fn take_back(&self, pop: &Pop<'_>, claim: &Delivered, to: Offset) -> Result<(), Error> {
         let seek = Seek {
             tenant: pop.tenant,

@@ -10,7 +10,7 @@ use queen_core::envelope::bound_to;
 use queen_core::frame::{Frame, Frames};
 use queen_core::reply::Claim;
 use queen_core::row::{QueueRow, RunRow, key};
-use queen_core::run::{self, HEADER_BYTES};
+use queen_core::run::{self, HEADER_BYTES, RunHeader};
 use queen_core::table::Table;
 use queen_core::{Code, Error, MessageId, Offset, PartitionId, QueueId, Stamp};
 use queen_state::step::{decode, get};
@@ -26,12 +26,14 @@ const PIECE_BYTES: u64 = 8 << 20;
 
 /// A claimed batch with its messages.
 pub struct Delivered {
-    /// What was claimed; it ends before the first payload that does not open.
+    /// What was claimed; it ends before the first payload that does not open or cannot be read.
     pub claim: Claim,
     /// That payload, if there is one in what was claimed.
     pub stuck: Option<Sealed>,
     /// Its transaction id.
     pub(crate) stuck_id: Option<String>,
+    /// Why the messages behind what was claimed cannot be read: the claim ends before them.
+    pub damaged: Option<String>,
     runs: Vec<ReadRun>,
 }
 
@@ -70,7 +72,7 @@ impl Delivered {
         })
     }
 
-    /// Whether no message is in it: the first one does not open.
+    /// Whether no message is in it: the first one does not open or cannot be read.
     pub fn is_empty(&self) -> bool {
         self.claim.first >= self.claim.end
     }
@@ -97,7 +99,8 @@ impl Message<'_> {
 
 /// Runs that lie together: one read.
 struct Piece {
-    slice: LogSlice,
+    place: Place,
+    slice: Result<LogSlice, StorageError>,
     /// For each: first offset, row, position in the piece.
     runs: Vec<(Offset, RunRow, usize)>,
 }
@@ -113,7 +116,7 @@ pub(crate) async fn read_claims(
         for claim in claims {
             let runs = runs_of(view, claim.partition, claim.first, claim.end)?;
             bytes += runs.iter().map(|(_, row)| row.run_len() as usize).sum::<usize>();
-            let pieces = pieces(view, claim.queue, &runs)?;
+            let pieces = pieces(view, claim.queue, &runs);
             all.push((claim, pieces));
         }
         Ok(all)
@@ -157,11 +160,7 @@ pub(crate) fn runs_of(
     Ok(runs)
 }
 
-fn pieces(
-    view: &View<'_>,
-    queue: QueueId,
-    runs: &[(Offset, RunRow)],
-) -> Result<Vec<Piece>, StorageError> {
+fn pieces(view: &View<'_>, queue: QueueId, runs: &[(Offset, RunRow)]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = runs;
     while let Some((_, head)) = rest.first() {
@@ -178,13 +177,44 @@ fn pieces(
         });
         let count = 1 + together.count();
         let place = Place { queue, segment: head.segment, position: start };
-        let slice = view.slice(place, (end - start) as usize)?;
+        let slice = view.slice(place, (end - start) as usize);
         let at = |row: &RunRow| (row.position - start) as usize;
         let runs = rest[..count].iter().map(|(first, row)| (*first, *row, at(row))).collect();
-        pieces.push(Piece { slice, runs });
+        pieces.push(Piece { place, slice, runs });
         rest = &rest[count..];
     }
-    Ok(pieces)
+    pieces
+}
+
+impl Piece {
+    /// The bytes of each run, as far as they are what was written; why not is known to the store.
+    ///
+    /// When not all of them can be read at once, each is tried alone: good ones lie before a bad one.
+    fn read(self, broker: &Broker, of: PartitionId) -> Vec<(Offset, Result<Bytes, String>)> {
+        let Piece { place, slice, runs } = self;
+        let store = &broker.shared.store;
+        let all = slice.and_then(LogSlice::read);
+        let runs = runs.into_iter().map(|(first, row, at)| {
+            let place = Place { position: row.position, ..place };
+            let len = HEADER_BYTES + row.frames_len as usize;
+            let bytes = match &all {
+                Ok(all) => Ok(all.slice(at..at + len)),
+                Err(_) => store.read().slice(place, len).and_then(LogSlice::read),
+            };
+            let checked = bytes.map_err(|error| error.to_string()).and_then(|bytes| {
+                let found = match run::decode(&bytes) {
+                    Ok((header, _)) if (header.partition, header.first_offset) == (of, first) => {
+                        return Ok(bytes);
+                    }
+                    Ok(_) => "another run lies here".to_owned(),
+                    Err(bad) => bad.to_string(),
+                };
+                Err(store.found_damaged(place, found).to_string())
+            });
+            (first, checked)
+        });
+        runs.collect()
+    }
 }
 
 fn read_claim(
@@ -194,19 +224,18 @@ fn read_claim(
 ) -> Result<Delivered, StorageError> {
     let mut runs = Vec::new();
     for piece in pieces {
-        let bytes = piece.slice.read()?;
-        for (first, row, at) in piece.runs {
-            let len = HEADER_BYTES + row.frames_len as usize;
-            if bytes.len() < at + len {
-                let what = "is shorter than its index says";
-                return Err(bad_run(&claim, first, what));
-            }
-            let bytes = bytes.slice(at..at + len);
-            let (header, _) =
-                run::decode(&bytes).map_err(|e| bad_run(&claim, first, &e.to_string()))?;
-            if (header.partition, header.first_offset) != (claim.partition, first) {
-                return Err(bad_run(&claim, first, "is another run"));
-            }
+        for (first, bytes) in piece.read(broker, claim.partition) {
+            let (bytes, header) = match bytes.and_then(|bytes| {
+                let header = RunHeader::decode(&bytes).map_err(|bad| bad.to_string())?;
+                Ok((bytes, header))
+            }) {
+                Ok(read) => read,
+                Err(why) => {
+                    claim.end = claim.end.min(first.max(claim.first));
+                    let damaged = Some(at_offset(&claim, &why));
+                    return Ok(Delivered { claim, stuck: None, stuck_id: None, damaged, runs });
+                }
+            };
             let (stamp, sealing) = (header.stamp, &broker.shared.sealing);
             let owner = || owner(broker, &claim);
             let bound =
@@ -226,11 +255,11 @@ fn read_claim(
                     frame.and_then(Result::ok).map(|f| Message { offset, stamp, frame: f });
                 let stuck_id = message.map(|message| message.transaction_id(claim.partition));
                 claim.end = offset;
-                return Ok(Delivered { claim, stuck: Some(sealed), stuck_id, runs });
+                return Ok(Delivered { claim, stuck: Some(sealed), stuck_id, damaged: None, runs });
             }
         }
     }
-    Ok(Delivered { claim, stuck: None, stuck_id: None, runs })
+    Ok(Delivered { claim, stuck: None, stuck_id: None, damaged: None, runs })
 }
 
 /// The queue of a claim.
@@ -239,7 +268,8 @@ fn owner(broker: &Broker, claim: &Claim) -> Result<QueueRow, StorageError> {
     row.ok_or_else(|| StorageError(format!("queue {} is gone", claim.queue)))
 }
 
-fn bad_run(claim: &Claim, first: Offset, what: &str) -> StorageError {
-    let Claim { queue, partition, .. } = claim;
-    StorageError(format!("queue {queue}, partition {partition}: the run at offset {first}: {what}"))
+/// Why nothing behind the end of a claim is delivered.
+fn at_offset(claim: &Claim, why: &str) -> String {
+    let Claim { partition_name, end, .. } = claim;
+    format!("partition {partition_name:?}: the message at offset {end} cannot be read: {why}")
 }

@@ -1,5 +1,6 @@
 //! What the metrics and status pages are told.
 
+use crate::Finding;
 use crate::broker::Broker;
 use queen_core::QueueId;
 use queen_core::row::{QueueRow, key};
@@ -72,6 +73,11 @@ impl Broker {
     pub fn queue_name(&self, queue: QueueId) -> Option<String> {
         let row = self.read(|view| get::<QueueRow>(view, &key::queue(queue)));
         row.ok().flatten().map(|row| row.name)
+    }
+
+    /// Where queue logs are known to be damaged.
+    pub fn damage(&self) -> Vec<Finding> {
+        self.shared.store.damage()
     }
 
     /// Pops that wait for messages, by queue.

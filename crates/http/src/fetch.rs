@@ -126,6 +126,10 @@ fn write_entry(out: &mut String, entry: &FetchEntry, fetched: &Fetched) {
             out.push_str(",\"error\":\"UNDECRYPTABLE\",\"errorMessage\":");
             put_json_str(out, &sealed.to_string());
         }
+        Some(FetchFault::Damaged(why)) => {
+            out.push_str(",\"error\":\"CORRUPT_MESSAGE\",\"errorMessage\":");
+            put_json_str(out, why);
+        }
     }
     out.push('}');
 }

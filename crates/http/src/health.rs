@@ -35,11 +35,17 @@ pub(crate) async fn health(call: Call) -> Result<Answer, Refusal> {
         "status": word,
         "reason": unfit,
         "sink": trouble,
+        "damagedFiles": damaged_files(&call.broker().damage()),
         "engine": "raft",
         "version": call.face.options.version,
         "raft": raft(&call),
     });
     Ok(json(status, &body))
+}
+
+/// Files among the places that are known to be damaged. They come in order.
+pub(crate) fn damaged_files(damage: &[queen_broker::Finding]) -> usize {
+    damage.chunk_by(|one, next| one.file == next.file).count()
 }
 
 /// The log's part of `/health`, `/metrics` and `/status`.

@@ -90,6 +90,7 @@ fn log(call: &Call, page: &mut String) {
     family::ADMIT.sample(page, &["overloaded"], counters.refused_overloaded.get());
     family::ADMIT.sample(page, &["storage_full"], counters.refused_full.get());
     family::STORAGE_FULL.single(page, u8::from(standing.storage_full));
+    family::DAMAGED_FILES.single(page, health::damaged_files(&call.broker().damage()));
     family::REQUEST_TIMEOUTS.single(page, counters.timeouts.get());
 }
 

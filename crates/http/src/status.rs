@@ -16,11 +16,18 @@ pub(crate) async fn status(call: Call) -> Result<Answer, Refusal> {
     body.insert("raft".into(), health::raft(&call));
     body.insert("parkedLongPolls".into(), json!(standing.parked));
     body.insert("storageFull".into(), json!(standing.storage_full));
+    body.insert("damage".into(), damage(&call));
     body.insert("retentionHolds".into(), holds(&call));
     for extra in &call.face.extras {
         body.insert(extra.name().to_owned(), extra.status());
     }
     Ok(json(StatusCode::OK, &Value::Object(body)))
+}
+
+/// Where queue logs are damaged.
+fn damage(call: &Call) -> Value {
+    let line = |found: queen_broker::Finding| json!({"file": found.file, "position": found.position, "what": found.what});
+    call.broker().damage().into_iter().map(line).collect()
 }
 
 /// What queues keep for a sink beyond their retention.

@@ -61,6 +61,11 @@ pub const ADMIT: Family =
 /// Full disk.
 pub const STORAGE_FULL: Family =
     Family::gauge("queen_raft_storage_full", "1 while pushes are refused for want of space");
+/// Damaged files.
+pub const DAMAGED_FILES: Family = Family::gauge(
+    "queen_store_damaged_files",
+    "Files of queue logs that are known to be damaged: /status says where",
+);
 /// Deadlines passed.
 pub const REQUEST_TIMEOUTS: Family =
     Family::counter("queen_request_timeouts_total", "Requests not committed before their deadline");
@@ -104,6 +109,7 @@ pub const ALL: &[&Family] = &[
     &LOG_SYNCS,
     &ADMIT,
     &STORAGE_FULL,
+    &DAMAGED_FILES,
     &REQUEST_TIMEOUTS,
     &PARKED,
     &PARKED_BY_QUEUE,

@@ -5,6 +5,7 @@
 mod ack;
 mod bad_input;
 mod cluster;
+mod damage;
 mod dead_letter;
 mod encryption;
 mod fetch;
