@@ -25,6 +25,8 @@ const PULSE_LIMIT: Duration = Duration::from_millis(1000);
 const COMMITTED: Duration = Duration::from_secs(1);
 /// A leader whose majority is silent for this long takes no more proposals.
 const QUORUM: Duration = Duration::from_secs(3);
+/// A leader says that a node is silent after this long.
+const SILENT: Duration = Duration::from_secs(2);
 /// A voter whose connection to the leader broke stands after a time in this range.
 const BROKEN: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(600));
 
@@ -49,6 +51,8 @@ struct Pacer {
     pulsed: Instant,
     repeated: Instant,
     leads_in: Option<u64>,
+    /// Nodes that were said to be silent by this leader.
+    silent: BTreeSet<u64>,
 }
 
 /// Runs for as long as the node does.
@@ -61,6 +65,7 @@ pub(crate) async fn run(exchange: Arc<Exchange>) {
         pulsed: now,
         repeated: now,
         leads_in: None,
+        silent: BTreeSet::new(),
         exchange,
     };
     let mut tick = tokio::time::interval(TICK);
@@ -114,6 +119,7 @@ impl Pacer {
         let others = exchange.others();
         if self.leads_in != Some(term) {
             self.leads_in = Some(term);
+            self.silent.clear();
             // A majority has just voted.
             *exchange.acks.lock() = others.iter().map(|id| (*id, now)).collect();
             self.pulsed = now - PULSE;
@@ -122,7 +128,14 @@ impl Pacer {
             // A new member has as long to answer as any other.
             let mut acks = exchange.acks.lock();
             for id in &others {
-                acks.entry(*id).or_insert(now);
+                let at = *acks.entry(*id).or_insert(now);
+                if now.saturating_duration_since(at) < SILENT {
+                    if self.silent.remove(id) {
+                        tracing::info!(node = id, "a node answers again");
+                    }
+                } else if self.silent.insert(*id) {
+                    tracing::warn!(node = id, "a node does not answer");
+                }
             }
         }
         if now >= self.pulsed + PULSE {
