@@ -114,7 +114,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
     if !host.threaded() {
         return call();
     }
-    match tokio::task::spawn_blocking(call).await {
+    match tokio::task::spawn_blocking(move || {
+        crate::priority::lower();
+        call()
+    })
+    .await
+    {
         Ok(result) => result,
         Err(err) => std::panic::resume_unwind(err.into_panic()),
     }

@@ -28,6 +28,7 @@ mod needs;
 mod object;
 mod open_uploads;
 mod plan;
+mod priority;
 mod produce;
 mod read;
 mod retry;
