@@ -1,14 +1,18 @@
-//! A closed loop of clients, and how long each of their requests took.
+//! Clients, and how long each of their requests took.
 //!
-//! Owns: starting the clients together, sharing out the work, stopping in time. Leaves to others:
-//! what one request is (`push`, `pop`).
+//! Owns: starting the clients together, sharing out the work, when a request is due, stopping in time.
+//! Leaves to others: what one request is (`push`, `pop`).
+//!
+//! Closed loop: a client sends when the answer before is there, so a slow broker is asked less often.
+//! Open loop: requests are due at a fixed rate, whoever is free sends the next, and its latency counts
+//! from when it was due, the wait for a free client included.
 
 use super::client::Client;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Mutex, mpsc};
 
 /// Work left to do, shared by all clients.
 pub struct Budget {
@@ -52,6 +56,41 @@ impl Budget {
     /// Ends the load for all clients.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// When requests are due.
+pub struct Schedule(Option<Mutex<mpsc::UnboundedReceiver<Instant>>>);
+
+impl Schedule {
+    /// A request is due whenever a client is free.
+    pub fn closed() -> Schedule {
+        Schedule(None)
+    }
+
+    /// Requests are due `every` so long, until the budget is spent. A thread says when: the runtime's
+    /// timers are good to a millisecond only.
+    pub fn open(every: Duration, budget: Arc<Budget>) -> anyhow::Result<Schedule> {
+        let (due, requests) = mpsc::unbounded_channel();
+        std::thread::Builder::new().name("bench-schedule".to_owned()).spawn(move || {
+            let mut next = Instant::now() + every;
+            while !budget.is_spent() {
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                if due.send(next).is_err() {
+                    return;
+                }
+                next += every;
+            }
+        })?;
+        Ok(Schedule(Some(Mutex::new(requests))))
+    }
+
+    /// Waits until a request is due; gives when it was, or nothing after the last.
+    pub async fn due(&self) -> Option<Instant> {
+        match &self.0 {
+            None => Some(Instant::now()),
+            Some(requests) => requests.lock().await.recv().await,
+        }
     }
 }
 
@@ -142,6 +181,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_open_loop_waits_for_nobody() {
+        let every = Duration::from_millis(2);
+        let budget = Arc::new(Budget::new(u64::MAX, None));
+        let schedule = Schedule::open(every, budget.clone()).unwrap();
+        let first = schedule.due().await.unwrap();
+        // Nobody is free for a while: what was due meanwhile is still due then.
+        std::thread::sleep(every * 20);
+        let late = schedule.due().await.unwrap();
+        assert_eq!(late, first + every);
+        assert!(late.elapsed() >= every * 15);
+        budget.stop();
+        while schedule.due().await.is_some() {}
+    }
 
     #[test]
     fn a_budget_is_given_out_once() {

@@ -4,7 +4,7 @@
 //! reached like any client's).
 //!
 //! A closed loop: each client sends, waits for the answer, sends the next. Latencies are those of
-//! one request, or of one pop with its ack.
+//! one request, or of one pop with its ack. Pushes may come at a fixed rate instead (`--rate`).
 
 mod client;
 mod load;
@@ -25,7 +25,8 @@ pub enum Bench {
 Examples:
   queen bench push                                   32 clients x 100 messages of 256 bytes
   queen bench push --clients 1 --batch 1             what one lone client waits for
-  queen bench push --partitions 100000 --spread      each message of a request to another partition")]
+  queen bench push --partitions 100000 --spread      each message of a request to another partition
+  queen bench push --rate 20000 --batch 10           20,000 a second, whatever the broker does")]
     Push(push::PushArgs),
     /// Pop and acknowledge messages
     #[command(after_help = "\

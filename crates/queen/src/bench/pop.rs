@@ -45,7 +45,7 @@ pub async fn run(args: PopArgs) -> anyhow::Result<()> {
     if args.messages > 0 {
         let filler =
             Shape { clients: 8, batch: 1000.min(args.shape.batch * 10), ..args.shape.clone() };
-        push::push(&args.target, &filler, args.messages, None).await?;
+        push::push(&args.target, &filler, args.messages, None, None).await?;
     }
     let measurement = Measurement::begin(&args.target)?;
     let messages = if args.messages == 0 { u64::MAX } else { args.messages };

@@ -5,12 +5,12 @@
 
 use super::Target;
 use super::client::Client;
-use super::load::{self, Budget, Outcome, Tally};
+use super::load::{self, Budget, Outcome, Schedule, Tally};
 use super::report::Measurement;
 use anyhow::bail;
 use clap::Args;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Arguments of the push load.
 #[derive(Debug, Args)]
@@ -25,6 +25,10 @@ pub struct PushArgs {
     /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
+    /// Send so many messages a second, whatever the broker does; latencies count from when a request
+    /// was due
+    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
 }
 
 /// The shape of the load.
@@ -51,19 +55,28 @@ pub struct Shape {
 pub async fn run(args: PushArgs) -> anyhow::Result<()> {
     let measurement = Measurement::begin(&args.target)?;
     let time = args.seconds.map(Duration::from_secs_f64);
-    let outcome = push(&args.target, &args.shape, args.messages, time).await?;
+    let outcome = push(&args.target, &args.shape, args.messages, time, args.rate).await?;
     measurement.end("push", &args.shape.to_string(), &outcome)
 }
 
-/// Pushes messages until they or the time run out.
+/// Pushes messages until they or the time run out; `rate`: so many a second.
 pub async fn push(
     target: &Target,
     shape: &Shape,
     messages: u64,
     time: Option<Duration>,
+    rate: Option<u32>,
 ) -> anyhow::Result<Outcome> {
-    let budget = Arc::new(Budget::new(messages, time));
     let payloads: Arc<Vec<String>> = Arc::new(payloads(shape.size));
+    let budget = Arc::new(Budget::new(messages, time));
+    let schedule = match rate.map(f64::from) {
+        None => Schedule::closed(),
+        Some(rate) => {
+            let every = Duration::from_secs_f64(f64::from(shape.batch) / rate);
+            Schedule::open(every, Arc::clone(&budget))?
+        }
+    };
+    let schedule = Arc::new(schedule);
     load::run(&target.addr, shape.clients, budget, |number, client, budget| {
         let pusher = Pusher {
             client,
@@ -74,7 +87,7 @@ pub async fn push(
             sent: number as usize * 997,
             body: Vec::new(),
         };
-        pusher.run(budget)
+        pusher.run(budget, Arc::clone(&schedule))
     })
     .await
 }
@@ -93,7 +106,7 @@ struct Pusher {
 }
 
 impl Pusher {
-    async fn run(mut self, budget: Arc<Budget>) -> anyhow::Result<Tally> {
+    async fn run(mut self, budget: Arc<Budget>, schedule: Arc<Schedule>) -> anyhow::Result<Tally> {
         let mut tally = Tally::new()?;
         loop {
             let count = budget.take(self.shape.batch);
@@ -101,7 +114,7 @@ impl Pusher {
                 return Ok(tally);
             }
             let payload_bytes = self.write_body(count);
-            let began = Instant::now();
+            let Some(began) = schedule.due().await else { return Ok(tally) };
             let answer = self.client.post("/api/v1/push", &self.body).await?;
             if answer.status != 201 {
                 let text = String::from_utf8_lossy(answer.body);

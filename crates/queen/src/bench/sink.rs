@@ -45,7 +45,7 @@ pub async fn run(args: SinkArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut pushed_after = None;
     if args.messages > 0 {
-        push::push(&args.target, &args.shape, args.messages, None).await?;
+        push::push(&args.target, &args.shape, args.messages, None, None).await?;
         pushed_after = Some(began.elapsed());
     }
     let patience = Duration::from_secs_f64(args.patience);
