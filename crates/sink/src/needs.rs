@@ -37,6 +37,13 @@ pub fn manifest_bytes(shape: &Shape, layout: Layout) -> u64 {
     shape.partitions * (RANGE_BYTES + object) + shape.name_bytes * RANGE_NAMES + (64 << 10)
 }
 
+/// Memory to give out of a budget of `limit` bytes. An eighth is left for what nobody counts: headers of
+/// windows that fill, connections, what the allocator keeps for itself; less of it where a window
+/// would not fit any more.
+pub fn given_out(limit: u64, encoding: Encoding) -> u64 {
+    (limit - limit / 8).max(least_bytes(encoding).min(limit))
+}
+
 /// Least memory with which every window can be encoded whose records are not very long, bytes.
 pub fn least_bytes(encoding: Encoding) -> u64 {
     let shape = Shape {

@@ -107,3 +107,13 @@ fn a_small_window_needs_little() {
     let all = working_bytes(&shape, encoding) + manifest_bytes(&shape, Layout::Merged);
     assert!(all < 10 << 20, "{all} bytes");
 }
+
+#[test]
+fn an_eighth_is_left_for_what_nobody_counts_unless_a_window_needs_it() {
+    let parquet = Encoding::Parquet(PageCompression::ZSTD);
+    let least = least_bytes(parquet);
+    assert_eq!(given_out(256 << 20, parquet), 224 << 20);
+    assert_eq!(given_out(least + (1 << 20), parquet), least);
+    assert_eq!(given_out(least, parquet), least);
+    assert_eq!(given_out(1, parquet), 1);
+}

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::host::Host;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::needs::given_out;
 use crate::retry::Limiter;
 use crate::settings::{Queues, Settings};
 use crate::signal::Signal;
@@ -52,7 +53,7 @@ impl SinkLoop {
             prefix: settings.prefix.clone(),
             ..BucketStatus::default()
         }));
-        let budget = Budget::new(settings.memory_bytes);
+        let budget = Budget::new(given_out(settings.memory_bytes, settings.encoding));
         let context = Context {
             limiter: {
                 let host = host.clone();

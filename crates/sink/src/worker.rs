@@ -307,7 +307,7 @@ impl Worker {
         let mut planner = Planner::new(context.rule(), queue.id, end_before);
         let mut names = NameLengths::default();
         loop {
-            let page = self.page(queue.id, from).await?;
+            let mut page = self.page(queue.id, from).await?;
             let lengths = names.of(&context, queue.id, &page).await?;
             for (run, name_bytes) in page.runs.iter().zip(lengths) {
                 if let Some(window) = planner.add(run, weight(run, name_bytes)) {
@@ -316,6 +316,8 @@ impl Worker {
             }
             from = ScanFrom::Place(page.next);
             self.show_filling(&planner, &page);
+            // Many queues wait at a time, and for long.
+            page.runs = Vec::new();
             if self.wish.get() != Wish::Run {
                 return Err(Stop::Drained);
             }
