@@ -3,195 +3,62 @@
 
     bench/sink.py all                          every cell, one after the other
     bench/sink.py backfill --format parquet    one cell
-    bench/sink.py shapes                       memory and files of queues of very different shapes
+    bench/sink.py shapes --only idle           the shapes whose name holds the word
 
-Cells: backfill, shapes, latency, beside (pushes beside a backfill). Each prints one JSON line per run; --reps runs them in
-turn, so that a slow spell of the machine touches all alike. The loads go to 127.0.0.1 only, are bounded in records, and
-everything that was started ends with the script. Needs target/release/queen, the `weed` of tests/requirements.txt
-(.venv/bin/weed, or --weed), and nothing else than Python.
+    backfill   4 GiB of records: speed, CPU, memory, requests
+    shapes     memory and files of queues of very different shapes
+    latency    from a push to its object
+    beside     p99 of pushes at a fixed rate, without and with a backfill, and beside the S3 server alone
+    archiver   CPU per GB, beside that of a consumer written in Python (--archiver names it)
+
+Each prints one JSON line a run: what was found, and under `holds` whether it is what docs/design/performance.md promises.
+The script ends with 1 if something does not hold. --reps runs the cells in turn, so that a slow spell of the machine touches
+all alike. The loads go to 127.0.0.1 only, are bounded in records and in time, and everything that was started ends with the
+script. Needs target/release/queen, the `weed` of tests/requirements.txt (.venv/bin/weed, or --weed), and nothing else than
+Python.
 
 Sink CPU is that of the broker's threads named queen-s3; memory is anonymous RSS (the page cache of files is not counted),
 the highest of 20 looks a second, above that of the same broker with the sink off.
 """
 import argparse
-import http.client
 import json
 import os
 import shutil
-import signal
-import socket
+import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from rig import SECRET, Broker, Peak, Process, Uploader, Weed, free_port, get, push_one, until
+
 ROOT = Path(__file__).resolve().parent.parent
-TICKS = os.sysconf("SC_CLK_TCK")
-SECRET = "bench-secret"
+MIB = 2**20
+MEMORY_MIB = 256
+TARGET_BYTES = 128 * MIB
+# Partition, transaction id, stamp and field names: what a line holds beside the payload.
+LINE = 138
+# What a record weighs beside payload and name: s3-sink.md 2.3. An id that the broker mints is a UUID as text.
+WEIGHT = 64 + 36
+HOUR = 3_600_000_000
+missed = []
 
 
-def free_port():
-    while True:
-        with socket.socket() as a, socket.socket() as b:
-            a.bind(("127.0.0.1", 0))
-            port = a.getsockname()[1]
-            # SeaweedFS takes a second port 10,000 above each of its own.
-            if port + 10_000 < 65_536:
-                try:
-                    b.bind(("127.0.0.1", port + 10_000))
-                    return port
-                except OSError:
-                    pass
-
-
-def get(port, path):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
-def until(what, look, seconds=120.0, pause=0.05):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
-        time.sleep(pause)
-    raise SystemExit(f"gave up after {seconds:.0f} s: {what}")
-
-
-class Process:
-    """A child that ends with this script."""
-
-    def __init__(self, command, folder, env=None, log="log"):
-        self.log = Path(folder) / log
-        out = open(self.log, "ab")
-        self.child = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-    def stop(self, how=signal.SIGTERM):
-        if self.child.poll() is None:
-            self.child.send_signal(how)
-            try:
-                self.child.wait(60)
-            except subprocess.TimeoutExpired:
-                self.child.kill()
-                self.child.wait()
-
-
-class Weed(Process):
-    def __init__(self, weed, folder):
-        self.port = free_port()
-        os.makedirs(f"{folder}/weed/data")
-        identity = {"identities": [{"name": "queen", "credentials": [{"accessKey": "queen", "secretKey": SECRET}],
-                                    "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}
-        Path(f"{folder}/weed/s3.json").write_text(json.dumps(identity))
-        command = [str(weed), "mini", f"-dir={folder}/weed/data", f"-s3.config={folder}/weed/s3.json", "-bucket=lake",
-                   "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false", "-admin.ui=false", "-webdav=false",
-                   "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={self.port}"]
-        command += [f"-{name}.port={free_port()}" for name in ("master", "volume", "filer", "admin")]
-        super().__init__(command, f"{folder}/weed")
-        until("SeaweedFS answers", self.ready)
-        time.sleep(2)  # it makes its bucket a moment later, and nothing says when
-
-    def ready(self):
-        try:
-            return get(self.port, "/healthz")[0] == 200
-        except OSError:
-            return False
-
-
-class Broker(Process):
-    def __init__(self, args, folder, sink=None):
-        self.port = free_port()
-        env = {key: value for key, value in os.environ.items() if not key.startswith("QUEEN_")}
-        env |= {"PORT": str(self.port), "QUEEN_BIND_ADDR": "127.0.0.1", "QUEEN_RAFT_DIR": f"{folder}/data", "LOG_LEVEL": "warn",
-                "QUEEN_RAFT_DISK_HIGH_PCT": "98", "QUEEN_RAFT_DISK_LOW_PCT": "97"}
-        if sink is not None:
-            env |= {"QUEEN_S3_EMBEDDED": "true", "QUEEN_S3_REGION": "us-east-1", "QUEEN_S3_BUCKET": "lake", "QUEEN_S3_PATH_STYLE": "true",
-                    "QUEEN_S3_ACCESS_KEY": "queen", "QUEEN_S3_SECRET_KEY": SECRET, "QUEEN_S3_START": "earliest", "QUEEN_S3_QUEUES": "*"}
-            env |= sink
-        self.queen = args.queen
-        super().__init__([str(args.queen), "serve"], folder, env)
-        until("the broker is ready", self.ready)
-
-    def ready(self):
-        if self.child.poll() is not None:
-            raise SystemExit(f"the broker ended: {self.log.read_text()[-2000:]}")
-        try:
-            return get(self.port, "/health")[0] == 200
-        except OSError:
-            return False
-
-    def bench(self, *words):
-        command = [str(self.queen), "bench", words[0], "--json", "--addr", f"127.0.0.1:{self.port}", *map(str, words[1:])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-        return json.loads(done.stdout.strip().splitlines()[-1])
-
-    def queues(self):
-        status = json.loads(get(self.port, "/status")[1])
-        sinks = status["s3"]["sinks"]
-        return {row["name"]: row for row in sinks[0]["queues"]} if sinks else {}
-
-    def sink_cpu(self):
-        """CPU seconds of the sink's threads, those that ended not counted: the sink keeps its own."""
-        total = 0
-        for task in Path(f"/proc/{self.child.pid}/task").iterdir():
-            try:
-                if (task / "comm").read_text().startswith("queen-s3"):
-                    fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
-                    total += int(fields[11]) + int(fields[12])
-            except OSError:
-                continue
-        return total / TICKS
-
-    def anonymous(self):
-        for line in Path(f"/proc/{self.child.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) << 10
-        raise SystemExit("no RssAnon in /proc: is the broker still there?")
-
-    def metric(self, name):
-        text = get(self.port, "/metrics/prometheus")[1].decode()
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)}
-
-
-class Peak:
-    """The highest anonymous RSS while it runs."""
-
-    def __init__(self, broker):
-        self.broker, self.bytes, self.over = broker, 0, threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while not self.over.wait(0.05):
-            self.bytes = max(self.bytes, self.broker.anonymous())
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
-        return self.bytes
+def report(cell, found, holds):
+    missed.extend(f"{cell}: {what}" for what, held in holds.items() if not held)
+    print(json.dumps({"cell": cell, **found, "holds": holds}), flush=True)
 
 
 def fill(args, folder, pushes):
     """Pushes with the sink off; gives the memory of the idle broker after a restart."""
-    broker = Broker(args, folder)
-    for words in pushes:
-        broker.bench("push", *words)
-    broker.stop()
-    broker = Broker(args, folder)
-    time.sleep(3)  # what it does after a start is over
-    idle = broker.anonymous()
-    broker.stop()
-    return idle
+    with Broker(args.queen, folder) as broker:
+        for words in pushes:
+            broker.bench("push", *words)
+    with Broker(args.queen, folder) as broker:
+        time.sleep(3)  # what it does after a start is over
+        return broker.anonymous()
 
 
 def drain(broker, records, patience):
@@ -202,132 +69,162 @@ def drain(broker, records, patience):
         rows = broker.queues()
         return rows if sum(row["records"] for row in rows.values()) >= records else None
 
-    rows = until(f"{records} records are in the lake", done, patience)
-    return time.monotonic() - began, broker.sink_cpu() - cpu, peak.end(), rows
+    try:
+        rows = until(f"{records} records are in the lake", done, patience)
+    finally:
+        peak.end()
+    return time.monotonic() - began, broker.sink_cpu() - cpu, max(peak.bytes, broker.anonymous()), rows
 
 
-def copied(args, name, pushes, records, record_bytes, env):
-    """One backfill: fill, start the sink, wait, report."""
-    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder:
-        weed = None
-        try:
-            idle = fill(args, folder, pushes)
-            weed = Weed(args.weed, folder)
-            sink = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}"} | env
-            broker = Broker(args, folder, sink)
-            wall, cpu, peak, rows = drain(broker, records, args.patience)
-            mb = records * record_bytes / 1e6
-            requests = broker.metric("queen_s3_s3_requests_total")
-            puts = sum(value for key, value in requests.items() if 'op="put"' in key or "multipart" in key)
-            windows = sum(row["windowsCommitted"] for row in rows.values())
-            print(json.dumps({
-                "cell": name, "records": records, "mb": round(mb), "wall_s": round(wall, 2), "mb_per_s": round(mb / wall, 1),
+def value(words, name, default=None):
+    return words[words.index(name) + 1] if name in words else default
+
+
+def unpromised(manifests, record_weight, push_weight, window_us):
+    """Windows that closed for no reason of s3-sink.md 2.3: neither full, nor old, nor at the hour. The last one is left out:
+    the log goes on after it."""
+    wrong = []
+    for window in manifests[:-1]:
+        weight = window["records"] * record_weight
+        full = weight + push_weight > TARGET_BYTES * 0.98
+        old = window["tEnd"] == window["minTs"] + window_us
+        if not (full or old or window["tEnd"] % HOUR == 0):
+            wrong.append(window["k"])
+        if weight > TARGET_BYTES * 1.02 and window["records"] * record_weight > push_weight * 1.02:
+            wrong.append(window["k"])
+    return wrong
+
+
+def copied(args, name, pushes, speed=None):
+    """One backfill in each format: fill once; then start a sink, wait, look at what is in the lake, report."""
+    window_ms = 30_000  # the last window is not full: it must not wait for five minutes
+    records = sum(value(words, "--messages") for words in pushes)
+    mb = sum(value(words, "--messages") * (value(words, "--size") + LINE) for words in pushes) / 1e6
+    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
+        idle = fill(args, folder, pushes)
+        weed = running.enter_context(Weed(args.weed, folder))
+        for format in args.format.split(","):
+            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_MAX_WINDOW_MS": str(window_ms),
+                   "QUEEN_S3_FORMAT": format, "QUEEN_S3_SINK": format, "QUEEN_S3_PREFIX": format}
+            with Broker(args.queen, folder, env) as broker:
+                wall, cpu, peak, rows = drain(broker, records, args.patience)
+                requests = broker.metric("queen_s3_s3_requests_total")
+            puts = sum(count for key, count in requests.items() if 'op="put"' in key)
+            parts = sum(count for key, count in requests.items() if "multipart" in key)
+            windows, wrong, objects, ranges, sizes = 0, [], 0, 0, []
+            for words in pushes:
+                queue, size = value(words, "--queue", "bench"), value(words, "--size")
+                count = rows[queue]["windowsCommitted"]
+                manifests = weed.manifests(queue, count, format)
+                weight = WEIGHT + len(f"p{value(words, '--partitions')}") + size
+                push_weight = weight * value(words, "--batch", 100)
+                wrong += [f"{queue}/{k}" for k in unpromised(manifests, weight, push_weight, window_ms * 1000)]
+                windows += count
+                objects += sum(len(window["objects"]) for window in manifests)
+                ranges += sum("rangesObject" in window for window in manifests)
+                sizes += [window["records"] for window in manifests[:-1]]
+            memory = (peak - idle) / MIB
+            report(f"{name}, {format}", {
+                "records": records, "mb": round(mb), "wall_s": round(wall, 2), "mb_per_s": round(mb / wall, 1),
                 "sink_cpu_s": round(cpu, 2), "mb_per_sink_cpu_s": round(mb / cpu, 1) if cpu else None,
-                "sink_memory_mib": round((peak - idle) / 2**20), "idle_mib": round(idle / 2**20), "windows": windows,
-                "puts_per_window": round(puts / windows, 2), "requests": sum(requests.values()),
+                "sink_memory_mib": round(memory), "idle_mib": round(idle / MIB), "windows": windows,
+                "records_a_window": [min(sizes), max(sizes)] if sizes else [], "unpromised_windows": wrong,
+                "puts": puts, "multipart": parts, "requests": sum(requests.values()),
                 "object_bytes": sum(row["bytes"] for row in rows.values()),
-            }), flush=True)
-            broker.stop()
-        finally:
-            if weed:
-                weed.stop()
-
-
-# Partition, transaction id, stamp and field names: what a line holds beside the payload.
-LINE = 138
+            }, {
+                f"memory <= {MEMORY_MIB} MiB": memory <= MEMORY_MIB,
+                "windows close as promised": not wrong,
+                "1 object + 1 manifest a window": objects == windows and (parts > 0 or puts == 2 * windows + ranges),
+            } | ({f"{speed} MB/s": mb / wall >= speed} if speed else {}))
 
 
 def backfill(args):
     size = 200
     records = int(args.gib * 2**30 / (size + LINE))
-    for format in args.format.split(","):
-        # The last window is not full: it must not wait for five minutes.
-        env = {"QUEEN_S3_FORMAT": format, "QUEEN_S3_MAX_WINDOW_MS": "2000"}
-        copied(args, f"backfill {format}", [["--messages", records, "--size", size, "--partitions", 1000]], records, size + LINE, env)
+    copied(args, "backfill", [pushes_of(size, records, 1000)], 150)
+
+
+def pushes_of(size, messages, partitions, *more):
+    return ["--messages", messages, "--partitions", partitions, "--size", size, *more]
+
+
+def spread_of(size, messages, partitions, *more):
+    """Each record to the next partition. One client: several would begin at partitions close together and leave most out."""
+    return pushes_of(size, messages, partitions, "--spread", "--clients", 1, "--batch", 1000, *more)
 
 
 def shapes(args):
-    size = 200
-    million = 1_000_000
+    small, million = 200, 1_000_000
+    backlog = int(args.gib * 2**29 / (small + LINE))
     cells = {
-        "1 partition": ([["--messages", int(args.gib * 2**29 / (size + LINE)), "--partitions", 1, "--size", size]], 1),
-        "1,000 partitions": ([["--messages", 2 * million, "--partitions", 1000, "--size", size, "--spread"]], 1),
-        "100,000 partitions": ([["--messages", 2 * million, "--partitions", 100_000, "--size", size, "--spread"]], 1),
-        "10,000 partitions x 1 message": ([["--messages", 10_000, "--partitions", 10_000, "--size", size, "--spread"]], 1),
-        "fifty queues": ([["--queue", f"q{i}", "--messages", 40_000, "--partitions", 1000, "--size", size, "--spread"] for i in range(50)], 50),
-        "1 MB payloads": ([["--messages", 1000, "--partitions", 10, "--size", million, "--batch", 10, "--clients", 2]], 1),
+        "one partition, half the backlog": [pushes_of(small, backlog, 1)],
+        "1,000 partitions": [pushes_of(small, 2 * million, 1000, "--spread")],
+        "100,000 partitions": [spread_of(small, 2 * million, 100_000)],
+        "1,000,000 partitions x 1 record": [spread_of(64, million, million)],
+        "10,000 partitions x 1 message": [spread_of(small, 10_000, 10_000)],
+        "fifty queues": [pushes_of(small, 40_000, 1000, "--spread", "--queue", f"q{i}") for i in range(50)],
+        "1 MB payloads": [pushes_of(million, 1000, 10, "--batch", 10, "--clients", 2)],
     }
-    for format in args.format.split(","):
-        for name, (pushes, _) in cells.items():
-            records = sum(words[words.index("--messages") + 1] for words in pushes)
-            record_bytes = pushes[0][pushes[0].index("--size") + 1] + LINE
-            env = {"QUEEN_S3_FORMAT": format, "QUEEN_S3_MAX_WINDOW_MS": "2000"}
-            copied(args, f"{name}, {format}", pushes, records, record_bytes, env)
-    idle_partitions(args)
-    slow(args)
+    for name, pushes in cells.items():
+        if args.only in name:
+            copied(args, name, pushes)
+    for name, cell in {"idle partitions": idle_partitions, "slow queue": slow}.items():
+        if args.only in name:
+            cell(args)
 
 
 def idle_partitions(args):
-    """What a window of ten records costs beside a million partitions that nobody writes to."""
-    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder:
-        weed = None
-        try:
-            many = 1_000_000
-            fill(args, folder, [["--messages", many, "--partitions", many, "--size", 64, "--spread"]])
-            weed = Weed(args.weed, folder)
-            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_MAX_WINDOW_MS": "1000"}
-            broker = Broker(args, folder, env)
-            drain(broker, many, args.patience)
-            before = broker.anonymous()
-            cpu, records, began = broker.sink_cpu(), many, time.monotonic()
-            windows = broker.queues()["bench"]["windowsCommitted"]
-            for _ in range(10):
-                broker.bench("push", "--messages", 10, "--clients", 1, "--batch", 10, "--partitions", 10)
+    """What a window of ten records costs beside a million partitions that nobody writes to, and what in a queue of ten."""
+    many = 1_000_000
+    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
+        fill(args, folder, [spread_of(64, many, many)])
+        weed = running.enter_context(Weed(args.weed, folder))
+        env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_MAX_WINDOW_MS": "1000"}
+        broker = running.enter_context(Broker(args.queen, folder, env))
+        live = ["--messages", 10, "--clients", 1, "--batch", 10, "--partitions", 10]
+        broker.bench("push", "--queue", "few", *live)
+        records = many + 10
+        drain(broker, records, args.patience)
+        before = broker.anonymous()
+        cpu, windows = {"bench": 0.0, "few": 0.0}, {"bench": 0, "few": 0}
+        for _ in range(10):
+            for queue in cpu:
+                began, count = broker.sink_cpu(), broker.queues()[queue]["windowsCommitted"]
+                broker.bench("push", "--queue", queue, *live)
                 records += 10
                 drain(broker, records, 60)
-            row = broker.queues()["bench"]
-            count = row["windowsCommitted"] - windows
-            print(json.dumps({
-                "cell": "1,000,000 idle partitions", "windows": count, "records_per_window": 100 / count,
-                "sink_cpu_ms_per_window": round((broker.sink_cpu() - cpu) * 1000 / count, 1),
-                "sink_memory_mib": round((broker.anonymous() - before) / 2**20), "wall_s": round(time.monotonic() - began, 1),
-            }), flush=True)
-            broker.stop()
-        finally:
-            if weed:
-                weed.stop()
+                cpu[queue] += broker.sink_cpu() - began
+                windows[queue] += broker.queues()[queue]["windowsCommitted"] - count
+        many_ms, few_ms = (cpu[queue] * 1000 / windows[queue] for queue in ("bench", "few"))
+        report("1,000,000 idle partitions", {
+            "windows": windows, "sink_cpu_ms_per_window": round(many_ms, 2), "of_a_queue_of_ten": round(few_ms, 2),
+            "memory_growth_mib": round((broker.anonymous() - before) / MIB),
+        }, {"a window costs at most 1.5 x one of ten partitions": many_ms <= few_ms * 1.5, "one window a push": windows["bench"] == 10})
 
 
 def slow(args):
-    """A queue of one record a minute, sixty times as fast: a record a second, windows of five."""
-    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder:
-        weed = broker = None
-        try:
-            weed = Weed(args.weed, folder)
-            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_MAX_WINDOW_MS": "5000"}
-            broker = Broker(args, folder, env)
-            cpu, began = broker.sink_cpu(), time.monotonic()
-            for i in range(60):
-                time.sleep(max(0.0, began + i - time.monotonic()))
-                broker.bench("push", "--messages", 1, "--clients", 1, "--batch", 1, "--partitions", 1)
-            drain(broker, 60, 60)
-            row = broker.queues()["bench"]
-            print(json.dumps({
-                "cell": "1 record a minute (60 x as fast)", "records": row["records"], "windows": row["windowsCommitted"],
-                "sink_cpu_s": round(broker.sink_cpu() - cpu, 2),
-            }), flush=True)
-        finally:
-            for process in (broker, weed):
-                if process:
-                    process.stop()
-
-
-def push_one(port, i):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    body = json.dumps({"items": [{"queue": "orders", "partition": "p", "payload": {"n": i}}]})
-    connection.request("POST", "/api/v1/push", body, {"content-type": "application/json"})
-    connection.getresponse().read()
-    connection.close()
+    """A queue whose records come farther apart than its windows are long: one of 1 record a minute, thirty times as fast."""
+    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
+        weed = running.enter_context(Weed(args.weed, folder))
+        env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_MAX_WINDOW_MS": "1000"}
+        broker = running.enter_context(Broker(args.queen, folder, env))
+        peak, cpu, began, count = Peak(broker), broker.sink_cpu(), time.monotonic(), 30
+        for i in range(count):
+            time.sleep(max(0.0, began + 2 * i - time.monotonic()))
+            push_one(broker.port, "bench", i)
+        drain(broker, count, 60)
+        peak.end()
+        manifests = weed.manifests("bench", broker.queues()["bench"]["windowsCommitted"])
+        ages = {window["tEnd"] - window["minTs"] for window in manifests if window["tEnd"] % HOUR}
+        requests = sum(broker.metric("queen_s3_s3_requests_total").values())
+        report("slow queue: a record every 2 s, windows of 1 s", {
+            "records": count, "windows": len(manifests), "ages_us": sorted(ages), "requests": requests,
+            "sink_cpu_ms_per_window": round((broker.sink_cpu() - cpu) * 1000 / count, 2),
+        }, {
+            "a record is a window": [window["records"] for window in manifests] == [1] * count,
+            "age counts from the record": ages == {1_000_000},
+            "2 requests a window": requests <= 2 * count + 4,
+        })
 
 
 def latency(args):
@@ -337,58 +234,149 @@ def latency(args):
         env = {key: value for key, value in os.environ.items() if not key.startswith("QUEEN_")}
         env |= {"QUEEN_S3_QUEUES": "orders", "LOG_LEVEL": "warn"}
         command = [str(args.queen), "dev", "--dir", f"{folder}/dev", "--port", str(port), "--s3-port", "0", "--window-ms", "1000"]
-        dev = Process(command, folder, env)
-        try:
-            def ready():
-                try:
-                    return get(port, "/health")[0] == 200
-                except OSError:
-                    return False
+
+        def ready():
+            try:
+                return get(port, "/health")[0] == 200
+            except OSError:
+                return False
+
+        with Process(command, folder, env):
             until("queen dev is ready", ready)
             scope = "tenant=00000000-0000-0000-0000-000000000001/queue=orders"
             took = []
             for i in range(args.pushes):
                 manifest = Path(f"{folder}/dev/lake/queen/_queen/{scope}/windows/{i + 1:010d}.json")
                 began = time.monotonic()
-                push_one(port, i)
+                push_one(port, "orders", i)
                 until("the window is in the bucket", manifest.exists, 30, 0.002)
                 took.append(time.monotonic() - began)
             took.sort()
-            print(json.dumps({"cell": "push to object, window 1 s", "pushes": len(took), "p50_s": round(took[len(took) // 2], 3),
-                              "p99_s": round(took[int(len(took) * 0.99)], 3), "max_s": round(took[-1], 3)}), flush=True)
-        finally:
-            dev.stop()
+            p50, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
+            report("push to object, window 1 s", {"pushes": len(took), "p50_s": round(p50, 3), "p99_s": round(p99, 3), "max_s": round(took[-1], 3)},
+                   {"p50 <= 1.3 s": p50 <= 1.3, "p99 <= 2 s": p99 <= 2.0})
 
 
 def beside(args):
-    """Latency of pushes without and with a backfill of another queue at the same time."""
-    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder:
-        weed = None
-        try:
-            size = 200
-            records = int(args.gib * 2**30 / (size + LINE))
-            fill(args, folder, [["--messages", records, "--size", size, "--partitions", 1000]])
-            weed = Weed(args.weed, folder)
-            load = ["--queue", "live", "--clients", 4, "--batch", 10, "--messages", 10**9, "--seconds", args.seconds]
-            alone = Broker(args, folder)
-            without = alone.bench("push", *load)
-            alone.stop()
-            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_QUEUES": "bench"}
-            broker = Broker(args, folder, env)
-            both = broker.bench("push", *load)
-            row = broker.queues()["bench"]
-            print(json.dumps({
-                "cell": "pushes beside a backfill", "p50_ms": [without["p50_ms"], both["p50_ms"]], "p99_ms": [without["p99_ms"], both["p99_ms"]],
-                "msg_per_s": [without["msg_per_s"], both["msg_per_s"]], "p99_ratio": round(both["p99_ms"] / without["p99_ms"], 2),
-                "backfill_still_ran": row["lagSeconds"] != 0.0, "backfill_records": row["records"],
-            }), flush=True)
-            broker.stop()
-        finally:
-            if weed:
-                weed.stop()
+    """Pushes at a fixed rate, in turn: alone, beside a backfill of another queue, beside an S3 server as busy as then but fed by
+    somebody else. The latency of a push counts from when it was due."""
+    size = 200
+    records = int(args.gib * 2**30 / (size + LINE))
+    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
+        fill(args, folder, [pushes_of(size, records, 1000)])
+        weed = running.enter_context(Weed(args.weed, folder, args.weed_nice))
+        load = ["--queue", "live", "--clients", 4, "--batch", 10, "--messages", 10**9]
+        with Broker(args.queen, folder) as broker:
+            most = broker.bench("push", *load, "--seconds", 5)["msg_per_s"]
+        rate = args.rate or int(most * 0.3)
+        load += ["--rate", rate, "--seconds", args.seconds]
+        found = {"alone": [], "backfill": [], "s3 server": []}
+        copied_mb, ran_out = [], 0
+        for rep in range(args.turns):
+            with Broker(args.queen, folder) as broker:
+                time.sleep(2)
+                found["alone"].append(broker.bench("push", *load))
+            # A sink of its own copies all from the start.
+            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_QUEUES": "bench", "QUEEN_S3_FORMAT": args.format.split(",")[0],
+                   "QUEEN_S3_SINK": f"rep{rep}", "QUEEN_S3_PREFIX": f"rep{rep}"}
+            with Broker(args.queen, folder, env) as broker:
+                time.sleep(2)
+                before, cpu = broker.queues()["bench"], broker.sink_cpu()
+                found["backfill"].append(broker.bench("push", *load))
+                row, cpu = broker.queues()["bench"], broker.sink_cpu() - cpu
+            windows = row["windowsCommitted"] - before["windowsCommitted"]
+            copied_mb.append(round((row["records"] - before["records"]) * (size + LINE) / 1e6 / args.seconds))
+            ran_out += row["records"] >= records
+            if not windows:
+                found["s3 server"].append(found["alone"][-1])
+                continue
+            object_bytes = (row["bytes"] - before["bytes"]) // windows
+            with Broker(args.queen, folder) as broker:
+                time.sleep(2)
+                with Uploader(sys.executable, folder, weed.port, object_bytes, windows / args.seconds, args.seconds + 1, 19):
+                    found["s3 server"].append(broker.bench("push", *load))
+        middle = {what: {key: round(statistics.median(run[key] for run in runs), 3) for key in ("p50_ms", "p99_ms", "p99.9_ms", "msg_per_s")}
+                  for what, runs in found.items()}
+        ratio = middle["backfill"]["p99_ms"] / middle["alone"]["p99_ms"]
+        control = middle["s3 server"]["p99_ms"] / middle["alone"]["p99_ms"]
+        pairs = [round(both["p99_ms"] / alone["p99_ms"], 2) for alone, both in zip(found["alone"], found["backfill"])]
+        report("pushes beside a backfill", {
+            "msg_per_s": rate, "closed_loop_msg_per_s": most, "weed_nice": args.weed_nice, **middle, "p99_ratio": round(ratio, 2),
+            "p99_ratio_of_pairs": pairs, "p99_ratio_s3_server_alone": round(control, 2), "backfill_mb_per_s": copied_mb,
+            "backfill_ended_early": ran_out,
+        }, {"p99 <= 1.5 x without": ratio <= 1.5, "the backfill ran all the time": ran_out == 0 and min(copied_mb) > 0})
 
 
-CELLS = {"backfill": backfill, "shapes": shapes, "latency": latency, "beside": beside}
+def archiver(args):
+    """CPU per GB of payloads: the sink's threads against a whole Python consumer, each with the same number of records of 256
+    bytes, in 32 partitions, into the same S3 server. It speaks NATS and Redis, not the broker's HTTP: `--src memory` gives it
+    its records for nothing but the making, with --redis they come from a Redis stream."""
+    if not args.archiver:
+        print("archiver: left out, --archiver does not name the program", file=sys.stderr)
+        return
+    size, records = 256, int(args.gib * 2**28 / 256)
+    with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
+        fill(args, folder, [pushes_of(size, records, 32)])
+        weed = running.enter_context(Weed(args.weed, folder))
+        gb = records * size / 1e9
+        for format, theirs in {"jsonl": "jsonl.zst", "parquet": "parquet"}.items():
+            env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_QUEUES": "bench", "QUEEN_S3_FORMAT": format,
+                   "QUEEN_S3_SINK": format, "QUEEN_S3_PREFIX": format, "QUEEN_S3_MAX_WINDOW_MS": "2000"}
+            with Broker(args.queen, folder, env) as broker:
+                # The CPU before the first look counts too.
+                _, _, _, _ = drain(broker, records, args.patience)
+                ours = broker.sink_cpu() / gb
+            found = {"records": records, "sink_cpu_s_per_gb": round(ours, 2)}
+            holds = {}
+            for source in ["memory", *(["redis"] if args.redis else [])]:
+                other = consumer(args, folder, weed, source, theirs, records) / gb
+                found |= {f"archiver_{source}_cpu_s_per_gb": round(other, 2), f"ratio_{source}": round(other / ours, 1)}
+                holds[f"8 x less than a consumer ({source})"] = other / ours >= 8
+            report(f"archiver, {format}", found, holds)
+
+
+def consumer(args, folder, weed, source, format, records):
+    """CPU seconds of the Python consumer."""
+    command = [str(args.archiver_python), str(args.archiver), "--src", source, "--s3", f"http://127.0.0.1:{weed.port}", "--bucket", "lake",
+               "--format", format, "--count", str(records), "--payload", "256", "--key", "queen", "--secret", SECRET, "--stream", f"{source}-{format}"]
+    with ExitStack() as running:
+        if source == "redis":
+            port = free_port()
+            os.makedirs(f"{folder}/redis", exist_ok=True)
+            running.enter_context(Process([str(args.redis), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", f"{folder}/redis"], folder))
+            subprocess.run([str(args.archiver_python), "-c", REDIS_FILL, str(port), f"{source}-{format}", str(records)], check=True, timeout=args.patience)
+            command += ["--addr", f"127.0.0.1:{port}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=args.patience)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    if line["records"] < records:
+        raise SystemExit(f"the consumer took {line['records']} of {records} records")
+    return line["cpu_s_per_mrec"] * records / 1e6
+
+
+REDIS_FILL = """
+import redis, sys, time
+port, stream, records = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+r = redis.Redis(port=port)
+for _ in range(200):
+    try:
+        r.ping()
+        break
+    except redis.ConnectionError:
+        time.sleep(0.05)
+for i in range(32):
+    r.xgroup_create(f"{stream}.p{i}", "g", id="0", mkstream=True)
+pipe, n = r.pipeline(transaction=False), 0
+for n in range(records):
+    head = '{"n":%d,"t":"%08x' % (n, n * 2654435761 % 2**32)
+    pipe.xadd(f"{stream}.p{n % 32}", {"d": head + "x" * (254 - len(head)) + '"}'})
+    if n % 1000 == 999:
+        pipe.execute()
+pipe.execute()
+"""
+
+CELLS = {"backfill": backfill, "shapes": shapes, "latency": latency, "beside": beside, "archiver": archiver}
 
 
 def main():
@@ -396,11 +384,18 @@ def main():
     parser.add_argument("cell", choices=[*CELLS, "all"])
     parser.add_argument("--queen", type=Path, default=ROOT / "target/release/queen")
     parser.add_argument("--weed", type=Path, default=ROOT / ".venv/bin/weed")
+    parser.add_argument("--weed-nice", type=int, default=19, help="priority of the S3 server in `beside`: a bucket has cores of its own (default 19)")
     parser.add_argument("--dir", default=None, help="where the data goes (default: the system's temporary folder)")
     parser.add_argument("--format", default="jsonl,parquet")
     parser.add_argument("--gib", type=float, default=4.0, help="size of a backfill, as lines of JSONL")
+    parser.add_argument("--only", default="", help="of the shapes, those whose name holds this")
     parser.add_argument("--pushes", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--turns", type=int, default=3, help="how often `beside` measures each load; it reports medians")
+    parser.add_argument("--rate", type=int, default=None, help="pushed messages a second in `beside` (default: 30 %% of what four clients reach)")
+    parser.add_argument("--archiver", type=Path, default=None)
+    parser.add_argument("--archiver-python", type=Path, default=Path(sys.executable), help="a Python with boto3, pyarrow, zstandard, and redis for --redis")
+    parser.add_argument("--redis", type=Path, default=None, help="a redis-server for the archiver to read from")
     parser.add_argument("--patience", type=float, default=600.0)
     parser.add_argument("--reps", type=int, default=1)
     args = parser.parse_args()
@@ -413,6 +408,8 @@ def main():
         for name, cell in CELLS.items():
             if args.cell in (name, "all"):
                 cell(args)
+    if missed:
+        sys.exit("does not hold:\n  " + "\n  ".join(missed))
 
 
 if __name__ == "__main__":
