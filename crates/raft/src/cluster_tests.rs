@@ -682,6 +682,33 @@ async fn nodes_with_certificates_of_one_authority_speak_and_others_do_not() {
     group.stop().await;
 }
 
+/// From the first refused proposal to the first one applied under another leader. Run with `--run-ignored`.
+#[ignore = "measures: for people, not for the gate"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_long_a_planned_stop_takes_no_proposals() {
+    let mut group = Group::started(3).await;
+    let mut took = Vec::new();
+    for round in 0..20 {
+        group.write([format!("before {round}")]).await;
+        let old = group.leader().await;
+        let node = group.members[old].node.take().unwrap();
+        let mut leads = node.leadership();
+        let stopping = tokio::spawn(async move { node.shutdown().await });
+        let _ = leads.wait_for(Option::is_none).await;
+        let began = Instant::now();
+        group.write([format!("after {round}")]).await;
+        took.push(began.elapsed());
+        stopping.await.unwrap();
+        let _ = group.members[old].machine.make_durable();
+        group.members[old].machine = group.members[old].machine.reopened();
+        group.start(old).await;
+        group.all_hold(&format!("after {round}")).await;
+    }
+    took.sort();
+    println!("hand-over: median {:?}, worst {:?} of {}", took[10], took[19], took.len());
+    group.stop().await;
+}
+
 /// Lines of 4 KiB per second that `count` nodes carry, 128 in flight.
 async fn rate(count: u64) -> f64 {
     let mut group = Group::of(count);
