@@ -223,15 +223,19 @@ impl Progress {
         if let Some(bytes) = self.get(context, &key).await? {
             let found = Manifest::from_json(&bytes).ok();
             let Some(found) = found else { return Err(self.diverged(&key)) };
+            // More windows than this one: nothing is written there, no file of an hour either.
+            let next = keys.manifest(intent.k + 1);
+            if self.get(context, &next).await?.is_some() {
+                return Err(self.diverged(&next));
+            }
+            self.looked_ahead = intent.prefix == context.settings.prefix;
             if is_of(&found, self.owner(context), &intent) {
                 let sha256 = sha256_hex(&bytes);
                 return self.point(context, lease, &intent, key, sha256, &found).await;
             }
             // A try of another release that this one could not see when it began the window anew: its
             // objects may be overwritten already, so it is not adopted but written over.
-            if !is_of_release(&found, self.owner(context), &intent)
-                || self.get(context, &keys.manifest(intent.k + 1)).await?.is_some()
-            {
+            if !is_of_release(&found, self.owner(context), &intent) {
                 return Err(self.diverged(&key));
             }
         }

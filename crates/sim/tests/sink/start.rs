@@ -2,7 +2,7 @@
 
 use crate::scene::*;
 use queen_core::sink::{RowKind, row_key};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -78,4 +78,28 @@ async fn a_bucket_ahead_of_the_broker_is_left_alone() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(world.store.keys(), before);
     assert_eq!(world.broker.row(&row_key("default", ORDERS, RowKind::Intent)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_begun_before_a_backup_is_not_finished_in_a_bucket_that_has_more() {
+    let world = world();
+    let behind = Arc::new(Mutex::new(None));
+    let script = Arc::new(Script::default());
+    let (broker, kept) = (world.broker.clone(), behind.clone());
+    let backup = move || *kept.lock().unwrap() = Some(broker.backup());
+    script.before_write(&row_key("default", ORDERS, RowKind::Committed), 2, backup);
+    // An owner that writes no files of hours.
+    let one = start(&world, settings(&[("ALIGN", "none")]), &script);
+    for records in 1..=3 {
+        world.broker.push(ORDERS, &[("p", "1")]);
+        all_there(&world, records).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+    }
+    drop(one);
+    world.broker.restore(behind.lock().unwrap().take().unwrap());
+    let before = world.store.keys();
+    assert!(before.iter().all(|key| !key.contains("/hours/")), "{before:?}");
+    let two = plain(&world);
+    until("diverged", || state(&two) == "diverged").await;
+    assert_eq!(world.store.keys(), before);
 }
