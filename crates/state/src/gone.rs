@@ -114,7 +114,7 @@ pub fn count(tables: &impl Reading) -> Result<usize, StorageError> {
     Ok(tables.scan(Table::Gone, &[], &[0xff], usize::MAX)?.len())
 }
 
-/// Whether a tick can remove something: what only a pin keeps waits for [`released`].
+/// Whether a tick can remove something: what only a pin keeps waits for `released`.
 pub fn is_due(store: &impl Reading) -> Result<bool, StorageError> {
     for kind in [GROUP, QUEUE] {
         if !scan_prefix(store, Table::Gone, &[kind], 1)?.is_empty() {
