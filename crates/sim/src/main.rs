@@ -1,16 +1,22 @@
-//! `queen-sim`: runs the sink under seeded faults and says which seed breaks it.
+//! `queen-sim`: runs the sink, or a cluster of real processes, under seeded faults and says which
+//! seed breaks it.
 //!
-//! Owns: the command line. Leaves to others: the runs (`queen_sim::simulation`).
+//! Owns: the command line. Leaves to others: the runs (`queen_sim::simulation`, `queen_sim::faults`).
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use queen_sim::faults;
 use queen_sim::simulation::{Mutation, Outcome, run, run_seeds};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs the sink's loop against simulated broker and bucket under seeded faults.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Run this seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -27,6 +33,79 @@ struct Arguments {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+}
+
+/// What else is run.
+#[derive(Subcommand)]
+enum Other {
+    /// Runs a cluster of real processes under faults, with clients and checkers.
+    Faults {
+        /// Run this seed.
+        #[arg(long, conflicts_with = "seeds")]
+        seed: Option<u64>,
+        /// Run the seeds FROM..TO (TO is not run).
+        #[arg(long, value_parser = range, default_value = "0..10")]
+        seeds: Range<u64>,
+        /// Seconds of faults in each run.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where histories are kept.
+        #[arg(long, default_value = "target/faults")]
+        folder: PathBuf,
+        /// A setting of all nodes, NAME=VALUE; may be given again.
+        #[arg(long, value_parser = setting)]
+        set: Vec<(String, String)>,
+    },
+    /// Kills the leader under load again and again and measures the time to the next answer.
+    Failover {
+        /// So often.
+        #[arg(long, default_value_t = 50)]
+        kills: usize,
+        /// Where the history is kept.
+        #[arg(long, default_value = "target/faults")]
+        folder: PathBuf,
+    },
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Runs processes; whether all was well.
+async fn real(other: Other) -> anyhow::Result<bool> {
+    match other {
+        Other::Faults { seed, seeds, seconds, folder, set } => {
+            let length = Duration::from_secs(seconds);
+            for seed in seed.map_or(seeds, |seed| seed..seed + 1) {
+                let (folder, variables) = (folder.clone(), set.clone());
+                let options = faults::Options { seed, length, folder, variables };
+                let report = faults::run(&options).await?;
+                print!("{}", report.text(length));
+                if !report.wrong.is_empty() {
+                    return Ok(false);
+                }
+            }
+        }
+        Other::Failover { kills, folder } => {
+            let times = faults::failover(kills, &folder).await?;
+            let median = times.get(times.len() / 2).copied().unwrap_or_default();
+            let worst = times.last().copied().unwrap_or_default();
+            println!("{} kills: median {median:.0?}, worst {worst:.0?}", times.len());
+        }
+    }
+    Ok(true)
+}
+
+fn real_code(other: Other) -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new();
+    match runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(real(other))) {
+        Ok(well) => ExitCode::from(u8::from(!well)),
+        Err(why) => {
+            eprintln!("{why:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -59,6 +138,9 @@ fn report(outcome: &Outcome, mutation: Option<Mutation>) {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(other) = arguments.other {
+        return real_code(other);
+    }
     if let Some(seed) = arguments.seed {
         let outcome = run(seed, arguments.mutation, arguments.trace);
         report(&outcome, arguments.mutation);

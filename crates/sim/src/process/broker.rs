@@ -11,13 +11,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Where a broker runs.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// Address that it serves.
+    pub host: String,
+    /// Network namespace, unless it is the caller's own.
+    pub namespace: Option<String>,
+}
+
+impl Home {
+    /// Beside the caller, on loopback.
+    pub fn loopback() -> Home {
+        Home { host: LOOPBACK.to_owned(), namespace: None }
+    }
+}
+
 /// How a broker is started.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Data directory.
     pub dir: PathBuf,
+    /// Address that it serves and that clients call.
+    pub host: String,
     /// HTTP port; kept over restarts.
     pub port: u16,
+    /// Network namespace in which it runs; the caller's own if none is named.
+    pub namespace: Option<String>,
     /// Arguments of the command line.
     pub arguments: Vec<String>,
     /// Its whole environment beside PATH and HOME.
@@ -30,7 +52,7 @@ impl Setup {
         let port = free_port();
         let pairs = [
             ("QUEEN_RAFT_DIR", dir.display().to_string()),
-            ("QUEEN_BIND_ADDR", "127.0.0.1".to_owned()),
+            ("QUEEN_BIND_ADDR", LOOPBACK.to_owned()),
             ("PORT", port.to_string()),
             ("HOSTNAME", "sim".to_owned()),
             // How full the disk is that tests run on says nothing about the broker.
@@ -38,7 +60,22 @@ impl Setup {
             ("QUEEN_RAFT_DISK_LOW_PCT", "100".to_owned()),
         ];
         let variables = pairs.map(|(name, value)| (name.to_owned(), value)).into();
-        Setup { dir: dir.to_owned(), port, arguments: vec!["serve".to_owned()], variables }
+        Setup {
+            dir: dir.to_owned(),
+            host: LOOPBACK.to_owned(),
+            port,
+            namespace: None,
+            arguments: vec!["serve".to_owned()],
+            variables,
+        }
+    }
+
+    /// At this home instead of on loopback.
+    pub fn at(mut self, home: &Home) -> Setup {
+        self.host.clone_from(&home.host);
+        self.namespace.clone_from(&home.namespace);
+        let host = home.host.clone();
+        self.with([("QUEEN_BIND_ADDR", host)])
     }
 
     /// With these variables too.
@@ -60,7 +97,7 @@ impl Setup {
     pub fn spawn(&self) -> anyhow::Result<Broker> {
         let log = tempfile::Builder::new().prefix("queen-log-").tempfile()?;
         let output = log.reopen()?;
-        let mut command = Command::new(binary()?);
+        let mut command = self.command()?;
         command.args(&self.arguments).env_clear().envs(&self.variables);
         for name in ["PATH", "HOME", "TMPDIR"] {
             if let Some(value) = std::env::var_os(name) {
@@ -70,8 +107,21 @@ impl Setup {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         ends_with_parent(&mut command);
         let child = command.spawn().context("start the broker")?;
-        let client = Client::new(&format!("http://127.0.0.1:{}", self.port))?;
+        let client = self.client()?;
         Ok(Broker { child, log, client, status: None })
+    }
+
+    /// `ip` turns into the broker: the process that is started is the one that is signalled.
+    fn command(&self) -> anyhow::Result<Command> {
+        let Some(namespace) = &self.namespace else { return Ok(Command::new(binary()?)) };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(binary()?);
+        Ok(command)
+    }
+
+    /// A client of it, whether it runs or not.
+    pub fn client(&self) -> anyhow::Result<Client> {
+        Client::new(&format!("http://{}:{}", self.host, self.port))
     }
 
     /// Starts the process and waits until it can commit.

@@ -3,7 +3,7 @@
 //! Owns: their ports and directories, starting and killing each, finding out who leads. Leaves to
 //! others: one process (`broker`), requests (`client`).
 
-use super::broker::{Broker, Setup};
+use super::broker::{Broker, Home, Setup};
 use super::client::Client;
 use super::free_port;
 use anyhow::{Context, bail};
@@ -42,7 +42,15 @@ pub struct Place {
 impl Cluster {
     /// The setups of so many nodes, with these variables too; nothing runs yet.
     pub fn new<N: Into<String>, V: Into<String>>(
-        size: u64,
+        size: usize,
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> anyhow::Result<Cluster> {
+        Cluster::at(&vec![Home::loopback(); size], pairs)
+    }
+
+    /// The setups of a node at each of these homes, with these variables too; nothing runs yet.
+    pub fn at<N: Into<String>, V: Into<String>>(
+        homes: &[Home],
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> anyhow::Result<Cluster> {
         let root = tempfile::Builder::new().prefix("queen-cluster-").tempdir()?;
@@ -50,13 +58,13 @@ impl Cluster {
             pairs.into_iter().map(|(n, v)| (n.into(), v.into())).collect();
         let mut setups = BTreeMap::new();
         let mut peers = Vec::new();
-        for id in 1..=size {
-            let raft = free_port();
-            let setup = Setup::new(&root.path().join(format!("node-{id}")));
-            peers.push(format!("{id}=127.0.0.1:{raft}/127.0.0.1:{}", setup.port));
+        for (id, home) in (1..).zip(homes) {
+            let (host, raft) = (&home.host, free_port());
+            let setup = Setup::new(&root.path().join(format!("node-{id}"))).at(home);
+            peers.push(format!("{id}={host}:{raft}/{host}:{}", setup.port));
             let own = [
                 ("QUEEN_RAFT_NODE_ID", id.to_string()),
-                ("QUEEN_RAFT_LISTEN", format!("127.0.0.1:{raft}")),
+                ("QUEEN_RAFT_LISTEN", format!("{host}:{raft}")),
                 ("QUEEN_RAFT_TOKEN", TOKEN.to_owned()),
                 ("HOSTNAME", format!("sim-{id}")),
             ];
@@ -105,7 +113,7 @@ impl Cluster {
     /// A client of one node, whether it runs or not.
     pub fn client(&self, id: u64) -> anyhow::Result<Client> {
         let setup = self.setups.get(&id).with_context(|| format!("there is no node {id}"))?;
-        Client::new(&format!("http://127.0.0.1:{}", setup.port))
+        setup.client()
     }
 
     /// A running node.

@@ -14,7 +14,7 @@ mod folder;
 mod ports;
 mod seaweed;
 
-pub use broker::{Broker, Setup, copy_directory};
+pub use broker::{Broker, Home, Setup, copy_directory};
 pub use client::{Answer, Client, Item, Pushed, push_body};
 pub use cluster::{Cluster, Place};
 pub use folder::FolderS3;
