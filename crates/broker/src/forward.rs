@@ -180,6 +180,10 @@ impl Broker {
         if !shared.clustered {
             return Ok(());
         }
+        #[cfg(feature = "planted-bugs")]
+        if queen_raft::planted("read-without-barrier") {
+            return Ok(());
+        }
         let node = shared.node()?;
         let confirmed = async {
             loop {

@@ -50,3 +50,9 @@ pub use cluster::{
 pub use error::{NotProposed, StartError};
 pub use machine::{Committed, Machine, MachineFailed, SnapshotSink, SnapshotSource};
 pub use node::{RaftNode, RaftOptions, WalOptions};
+
+/// Whether `QUEEN_PLANTED_BUG` names this fault. Only in builds that show what the harness finds.
+#[cfg(feature = "planted-bugs")]
+pub fn planted(name: &str) -> bool {
+    std::env::var("QUEEN_PLANTED_BUG").is_ok_and(|set| set == name)
+}

@@ -96,6 +96,16 @@ impl RaftNetwork<TypeConfig> for Client {
         let last = request.entries.last().map(|entry| entry.log_id).or(previous);
         let body = exchange.encoder.append(request);
         let body = body.map_err(|error| RPCError::Unreachable(unreachable(&error)))?;
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted("answer-before-majority") {
+            // Says that the other has it before it has.
+            let asked = self.ask(Purpose::Append, Kind::Append, body, APPEND);
+            let soon = std::time::Duration::from_millis(20);
+            return Ok(match tokio::time::timeout(soon, asked).await {
+                Ok(Ok(answer)) => self.read(&answer)?,
+                _ => AppendEntriesResponse::Success,
+            });
+        }
         let answer = self.ask(Purpose::Append, Kind::Append, body, APPEND).await?;
         let answer = self.read(&answer)?;
         match answer {
