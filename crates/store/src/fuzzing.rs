@@ -17,9 +17,7 @@ pub fn image_bytes(bytes: &[u8]) -> bool {
         assert_eq!(blocks(bytes, piece), whole, "in pieces of {piece}");
     }
     let (blocks, sound) = whole;
-    let mut again = Vec::new();
-    let mut encoder = Encoder::begin(&mut again);
-    blocks.iter().for_each(|block| encoder.block(block, &mut again));
+    let again = encoded(&blocks);
     let ended = sound && blocks.last() == Some(&Block::End);
     if !blocks.is_empty() {
         assert_eq!(bytes.get(..again.len()), Some(&again[..]));
@@ -47,9 +45,14 @@ fn blocks(bytes: &[u8], piece: usize) -> (Vec<Block>, bool) {
 
 /// A whole stream.
 pub fn image_samples() -> Vec<Vec<u8>> {
+    vec![encoded(&sample_blocks())]
+}
+
+/// The blocks of that stream: one of each kind.
+pub(crate) fn sample_blocks() -> Vec<Block> {
     let applied = Applied { index: 9, mark: Bytes::from_static(b"mark") };
     let id = SegmentId { queue: QueueId(3), segment: 2 };
-    let blocks = [
+    vec![
         Block::Head(Head { applied, table_bytes: 7, segments: 1, segment_bytes: 4 }),
         Block::Table(5),
         Block::Close { bytes: 0, hash: 1 },
@@ -57,11 +60,15 @@ pub fn image_samples() -> Vec<Vec<u8>> {
         Block::Data(Bytes::from_static(b"data")),
         Block::Close { bytes: 4, hash: 2 },
         Block::End,
-    ];
+    ]
+}
+
+/// A stream of these blocks.
+pub(crate) fn encoded(blocks: &[Block]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::begin(&mut bytes);
     blocks.iter().for_each(|block| encoder.block(block, &mut bytes));
-    vec![bytes]
+    bytes
 }
 
 /// Reads bytes as the file `root`.

@@ -216,31 +216,15 @@ fn checksum(number: u64, header: &[u8], body: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzzing::{encoded, sample_blocks};
 
-    fn blocks() -> Vec<Block> {
-        let applied = Applied { index: 9, mark: Bytes::from_static(b"mark") };
-        let id = SegmentId { queue: QueueId(3), segment: 2 };
-        vec![
-            Block::Head(Head { applied, table_bytes: 7, segments: 1, segment_bytes: 4 }),
-            Block::Table(5),
-            Block::Close { bytes: 0, hash: 1 },
-            Block::Segment { id, bytes: 4 },
-            Block::Data(Bytes::from_static(b"data")),
-            Block::Close { bytes: 4, hash: 2 },
-            Block::End,
-        ]
-    }
-
-    fn encoded() -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut encoder = Encoder::begin(&mut out);
-        blocks().iter().for_each(|block| encoder.block(block, &mut out));
-        out
+    fn stream() -> Vec<u8> {
+        encoded(&sample_blocks())
     }
 
     #[test]
     fn the_bytes_of_a_stream_are_fixed() {
-        let hex: String = encoded().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = stream().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, GOLDEN);
     }
 
@@ -254,7 +238,7 @@ mod tests {
 
     #[test]
     fn blocks_are_read_back_however_the_stream_is_cut() {
-        let bytes = encoded();
+        let bytes = stream();
         for piece in [1, 2, 7, 13, 64, bytes.len()] {
             let mut decoder = Decoder::default();
             let mut read = Vec::new();
@@ -264,13 +248,13 @@ mod tests {
                     read.push(block);
                 }
             }
-            assert_eq!(read, blocks());
+            assert_eq!(read, sample_blocks());
         }
     }
 
     #[test]
     fn an_end_that_does_not_hash_all_before_it_is_refused() {
-        let mut bytes = encoded();
+        let mut bytes = stream();
         let end = bytes.len() - BLOCK_HEADER_BYTES - 16;
         bytes[end + BLOCK_HEADER_BYTES] ^= 1;
         let check = checksum(6, &bytes[end..end + 5], &bytes[end + BLOCK_HEADER_BYTES..]);
