@@ -10,7 +10,7 @@ use queen_core::envelope::bound_to;
 use queen_core::frame::{Frame, Frames};
 use queen_core::reply::Claim;
 use queen_core::row::{QueueRow, RunRow, key};
-use queen_core::run::{self, HEADER_BYTES, RunHeader};
+use queen_core::run::{self, HEADER_BYTES};
 use queen_core::table::Table;
 use queen_core::{Code, Error, MessageId, Offset, PartitionId, QueueId, Stamp};
 use queen_state::step::{decode, get};
@@ -186,11 +186,14 @@ fn pieces(view: &View<'_>, queue: QueueId, runs: &[(Offset, RunRow)]) -> Vec<Pie
     pieces
 }
 
+/// A run's bytes and stamp, or why they cannot be had.
+type RunRead = Result<(Bytes, Stamp), String>;
+
 impl Piece {
-    /// The bytes of each run, as far as they are what was written; why not is known to the store.
+    /// Each run, as far as its bytes are what was written; why not is known to the store.
     ///
     /// When not all of them can be read at once, each is tried alone: good ones lie before a bad one.
-    fn read(self, broker: &Broker, of: PartitionId) -> Vec<(Offset, Result<Bytes, String>)> {
+    fn read(self, broker: &Broker, of: PartitionId) -> Vec<(Offset, RunRead)> {
         let Piece { place, slice, runs } = self;
         let store = &broker.shared.store;
         let all = slice.and_then(LogSlice::read);
@@ -204,7 +207,7 @@ impl Piece {
             let checked = bytes.map_err(|error| error.to_string()).and_then(|bytes| {
                 let found = match run::decode(&bytes) {
                     Ok((header, _)) if (header.partition, header.first_offset) == (of, first) => {
-                        return Ok(bytes);
+                        return Ok((bytes, header.stamp));
                     }
                     Ok(_) => "another run lies here".to_owned(),
                     Err(bad) => bad.to_string(),
@@ -225,10 +228,7 @@ fn read_claim(
     let mut runs = Vec::new();
     for piece in pieces {
         for (first, bytes) in piece.read(broker, claim.partition) {
-            let (bytes, header) = match bytes.and_then(|bytes| {
-                let header = RunHeader::decode(&bytes).map_err(|bad| bad.to_string())?;
-                Ok((bytes, header))
-            }) {
+            let (bytes, stamp) = match bytes {
                 Ok(read) => read,
                 Err(why) => {
                     claim.end = claim.end.min(first.max(claim.first));
@@ -236,7 +236,7 @@ fn read_claim(
                     return Ok(Delivered { claim, stuck: None, stuck_id: None, damaged, runs });
                 }
             };
-            let (stamp, sealing) = (header.stamp, &broker.shared.sealing);
+            let sealing = &broker.shared.sealing;
             let owner = || owner(broker, &claim);
             let bound =
                 || owner().map(|row| bound_to(row.tenant, &row.name, &claim.partition_name));
