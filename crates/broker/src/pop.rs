@@ -108,7 +108,7 @@ impl Broker {
         let end = wait.map(|wait| Instant::now() + wait);
         let mut ticket: Option<Ticket<'_>> = None;
         let mut empty = 0;
-        let mut newest = false;
+        let mut newest = !self.shared.clustered;
         loop {
             let (seen, now) = self.look(pop)?;
             if !seen.claim && !newest {
