@@ -17,11 +17,11 @@
 
 use crate::admission::{Class, Permit};
 use crate::broker::{Broker, Shared};
-use crate::proposer::{Proposed, Proposer};
+use crate::proposer::{Proposed, Proposer, write_front};
 use crate::waiters::Answered;
 use bytes::Bytes;
 use queen_core::command::Command;
-use queen_core::relay::{Answer, Ask, HEAD_BYTES};
+use queen_core::relay::{Answer, Ask};
 use queen_core::reply::Reply;
 use queen_core::{Code, Error};
 use queen_raft::{AskError, Leader, NotProposed, RaftNode, Service};
@@ -130,9 +130,7 @@ impl Broker {
         let writes = class == Class::Write;
         let (proposed, head) = shared.proposer.expect(leader.term, writes, permit);
         let mut way = OnItsWay { proposer: &shared.proposer, proposed, held: false };
-        let mut ask = Vec::from(std::mem::take(load));
-        ask[..HEAD_BYTES].copy_from_slice(&head.bytes());
-        *load = Bytes::from(ask);
+        write_front(load, &head.bytes());
         shared.counters.forwarded.add(1);
         let mut known = node.leader();
         tokio::select! {

@@ -4,6 +4,7 @@ use super::*;
 use crate::{BrokerOptions, Delivery};
 use queen_core::command::{GroupStart, Pop, Push, PushGroup, Seek, SeekTo};
 use queen_core::frame::Frame;
+use queen_core::relay::HEAD_BYTES;
 use queen_core::reply::PushedGroup;
 use queen_core::{Stamp, TenantId};
 use queen_raft::{ClusterOptions, Peer};

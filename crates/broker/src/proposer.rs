@@ -12,7 +12,7 @@
 use crate::admission::Permit;
 use crate::counters::Counters;
 use crate::waiters::{Answered, To, Waiter, Waiters};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use queen_core::command::Command;
 use queen_core::entry::{EntryHeader, HEADER_BYTES};
@@ -138,12 +138,11 @@ impl Proposer {
         let node = self.node.get().ok_or_else(|| refused(NotProposed::NotLeader))?;
         let stamp = Stamp(wall().0.max(line.last.0 + 1));
         let header = EntryHeader { origin, batch, first_stamp: stamp, count: 1 };
-        // The same buffer, unless an earlier try of it is still on its way.
-        let mut bytes = Vec::from(std::mem::take(entry));
-        let len = (bytes.len() - FRONT) as u32;
-        bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
-        bytes[HEADER_BYTES..FRONT].copy_from_slice(&len.to_le_bytes());
-        *entry = Bytes::from(bytes);
+        let len = (entry.len() - FRONT) as u32;
+        let mut front = [0; FRONT];
+        front[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        front[HEADER_BYTES..].copy_from_slice(&len.to_le_bytes());
+        write_front(entry, &front);
         if let Some(waiter) = waiter {
             line.waiters.insert((origin, batch), waiter);
         }
@@ -244,6 +243,15 @@ impl Line {
             self.heard = Some((stamp, now));
         }
     }
+}
+
+/// Writes what stands before a command: in the same buffer, unless an earlier try of it is still on
+/// its way.
+pub(crate) fn write_front(load: &mut Bytes, front: &[u8; FRONT]) {
+    let own = std::mem::take(load).try_into_mut();
+    let mut own = own.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    own[..FRONT].copy_from_slice(front);
+    *load = own.freeze();
 }
 
 fn check_size(entry: &[u8]) -> Result<(), Error> {
