@@ -52,9 +52,9 @@ def until(what, look, seconds=120.0, pause=0.05):
 class Process:
     """A child that ends with this script."""
 
-    def __init__(self, command, folder, env=None, log="log", nice=0):
+    def __init__(self, command, folder, env=None, log="log", idle=False):
         self.log = Path(folder) / log
-        command = ["nice", "-n", str(nice), *command] if nice else command
+        command = ["chrt", "--idle", "0", *command] if idle else command
         with open(self.log, "ab") as out:
             self.child = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
@@ -77,7 +77,7 @@ class Process:
 class Weed(Process):
     """The S3 server. Whoever asks may read and write its bucket `lake`: a look into it needs no signature."""
 
-    def __init__(self, weed, folder, nice=0):
+    def __init__(self, weed, folder, idle=False):
         self.port = free_port()
         os.makedirs(f"{folder}/weed/data")
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
@@ -88,7 +88,7 @@ class Weed(Process):
                    "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false", "-admin.ui=false", "-webdav=false",
                    "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={self.port}"]
         command += [f"-{name}.port={free_port()}" for name in ("master", "volume", "filer", "admin")]
-        super().__init__(command, f"{folder}/weed", nice=nice)
+        super().__init__(command, f"{folder}/weed", idle=idle)
         until("SeaweedFS answers", self.ready)
         time.sleep(2)  # it makes its bucket a moment later, and nothing says when
 
@@ -213,9 +213,9 @@ while time.monotonic() - began < seconds:
     n += 1
 """
 
-    def __init__(self, python, folder, port, object_bytes, per_second, seconds, nice):
+    def __init__(self, python, folder, port, object_bytes, per_second, seconds):
         words = [str(word) for word in (port, object_bytes, per_second, seconds)]
-        super().__init__([python, "-c", self.CODE, *words], folder, log="uploader.log", nice=nice)
+        super().__init__([python, "-c", self.CODE, *words], folder, log="uploader.log", idle=True)
 
 
 def push_one(port, queue, number):

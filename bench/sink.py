@@ -265,7 +265,15 @@ def beside(args):
     records = int(args.gib * 2**30 / (size + LINE))
     with tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.dir) as folder, ExitStack() as running:
         fill(args, folder, [pushes_of(size, records, 1000)])
-        weed = running.enter_context(Weed(args.weed, folder, args.weed_nice))
+        apart = running.enter_context(tempfile.TemporaryDirectory(prefix="queen-bench-", dir=args.weed_dir)) if args.weed_dir else folder
+        weed = running.enter_context(Weed(args.weed, apart, idle=True))
+
+        def measured(broker):
+            # What the load before left in the page cache would be written beside this one, and its syncs wait for that.
+            os.sync()
+            time.sleep(2)
+            return broker.bench("push", *load)
+
         load = ["--queue", "live", "--clients", 4, "--batch", 10, "--messages", 10**9]
         with Broker(args.queen, folder) as broker:
             most = broker.bench("push", *load, "--seconds", 5)["msg_per_s"]
@@ -275,16 +283,15 @@ def beside(args):
         copied_mb, ran_out = [], 0
         for rep in range(args.turns):
             with Broker(args.queen, folder) as broker:
-                time.sleep(2)
-                found["alone"].append(broker.bench("push", *load))
+                found["alone"].append(measured(broker))
             # A sink of its own copies all from the start.
             env = {"QUEEN_S3_ENDPOINT": f"http://127.0.0.1:{weed.port}", "QUEEN_S3_QUEUES": "bench", "QUEEN_S3_FORMAT": args.format.split(",")[0],
                    "QUEEN_S3_SINK": f"rep{rep}", "QUEEN_S3_PREFIX": f"rep{rep}"}
             with Broker(args.queen, folder, env) as broker:
                 time.sleep(2)
-                before, cpu = broker.queues()["bench"], broker.sink_cpu()
+                before = broker.queues()["bench"]
                 found["backfill"].append(broker.bench("push", *load))
-                row, cpu = broker.queues()["bench"], broker.sink_cpu() - cpu
+                row = broker.queues()["bench"]
             windows = row["windowsCommitted"] - before["windowsCommitted"]
             copied_mb.append(round((row["records"] - before["records"]) * (size + LINE) / 1e6 / args.seconds))
             ran_out += row["records"] >= records
@@ -293,8 +300,9 @@ def beside(args):
                 continue
             object_bytes = (row["bytes"] - before["bytes"]) // windows
             with Broker(args.queen, folder) as broker:
+                os.sync()
                 time.sleep(2)
-                with Uploader(sys.executable, folder, weed.port, object_bytes, windows / args.seconds, args.seconds + 1, 19):
+                with Uploader(sys.executable, folder, weed.port, object_bytes, windows / args.seconds, args.seconds + 1):
                     found["s3 server"].append(broker.bench("push", *load))
         middle = {what: {key: round(statistics.median(run[key] for run in runs), 3) for key in ("p50_ms", "p99_ms", "p99.9_ms", "msg_per_s")}
                   for what, runs in found.items()}
@@ -302,7 +310,7 @@ def beside(args):
         control = middle["s3 server"]["p99_ms"] / middle["alone"]["p99_ms"]
         pairs = [round(both["p99_ms"] / alone["p99_ms"], 2) for alone, both in zip(found["alone"], found["backfill"])]
         report("pushes beside a backfill", {
-            "msg_per_s": rate, "closed_loop_msg_per_s": most, "weed_nice": args.weed_nice, **middle, "p99_ratio": round(ratio, 2),
+            "msg_per_s": rate, "closed_loop_msg_per_s": most, **middle, "p99_ratio": round(ratio, 2),
             "p99_ratio_of_pairs": pairs, "p99_ratio_s3_server_alone": round(control, 2), "backfill_mb_per_s": copied_mb,
             "backfill_ended_early": ran_out,
         }, {"p99 <= 1.5 x without": ratio <= 1.5, "the backfill ran all the time": ran_out == 0 and min(copied_mb) > 0})
@@ -385,7 +393,7 @@ def main():
     parser.add_argument("cell", choices=[*CELLS, "all"])
     parser.add_argument("--queen", type=Path, default=ROOT / "target/release/queen")
     parser.add_argument("--weed", type=Path, default=ROOT / ".venv/bin/weed")
-    parser.add_argument("--weed-nice", type=int, default=19, help="priority of the S3 server in `beside`: a bucket has cores of its own (default 19)")
+    parser.add_argument("--weed-dir", default=None, help="where the S3 server of `beside` keeps its objects: a bucket has a disk of its own (default: --dir)")
     parser.add_argument("--dir", default=None, help="where the data goes (default: the system's temporary folder)")
     parser.add_argument("--format", default="jsonl,parquet")
     parser.add_argument("--gib", type=float, default=4.0, help="size of a backfill, as lines of JSONL")
