@@ -1,7 +1,7 @@
 //! Acks: settling delivered messages.
 //!
 //! Owns: every row of the ack table of the HTTP contract. Leaves to others: finding messages
-//! (`transaction`), leases (`lease`), filing (`dead_letter`).
+//! (`transaction_id`), leases (`lease`), filing (`dead_letter`).
 //!
 //! Each partition is settled by itself, all its items of a call together. Upholds
 //! `cursor-never-passes-unsettled`: the cursor passes a message when it or a later one was
@@ -12,7 +12,7 @@ use crate::group;
 use crate::lease;
 use crate::step::{Partition, Queue, Step, partition_with_id};
 use crate::tables::StorageError;
-use crate::transaction::{HISTORY_BYTES, Resolver};
+use crate::transaction_id::{HISTORY_BYTES, Resolver};
 use crate::{Reading, Storage};
 use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
 use queen_core::reply::{AckOutcome, AckRefusal, Reply};

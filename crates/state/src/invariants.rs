@@ -7,7 +7,7 @@ use crate::run::Run;
 use crate::step::{decode, get, parts, queue_with_id};
 use crate::tables::{Row as Entry, StorageError};
 use crate::{Reading, group, run};
-use queen_core::row::transaction::TransactionIdExpiryRow;
+use queen_core::row::transaction_id::TransactionIdExpiryRow;
 use queen_core::row::{
     CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
     SegmentRow, TailMark, TransactionIdRow, key,

@@ -1,7 +1,7 @@
 //! Pushing: offsets, deduplication, the append.
 //!
 //! Owns: what a push does to its partitions. Leaves to others: places (`segment`), the memory of
-//! transaction ids (`transaction`), what groups make of it (`pop`), sealing payloads (the caller: keys
+//! transaction ids (`transaction_id`), what groups make of it (`pop`), sealing payloads (the caller: keys
 //! never come here).
 //!
 //! Upholds `offsets-gapless`, `encrypted-at-rest`. Costs a fixed number of row operations per partition, whatever the
@@ -10,7 +10,7 @@
 use crate::Storage;
 use crate::step::{Partition, Queue, Step};
 use crate::tables::StorageError;
-use crate::transaction::{self, Found, Known, New};
+use crate::transaction_id::{self, Found, Known, New};
 use queen_core::command::{Push, PushGroup};
 use queen_core::frame::{BadFrame, Frame, Frames};
 use queen_core::options::QueueOptions;
@@ -167,7 +167,7 @@ fn deduplicate<S: Storage>(
                 outcomes.push(PushedItem::Duplicate { offset, stamp: step.stamp });
                 continue;
             }
-            let hash = queen_core::row::transaction::hash(&id);
+            let hash = queen_core::row::transaction_id::hash(&id);
             let others = match known.look_up(step, hash, &id, window)? {
                 Found::Duplicate(place) => {
                     let (offset, stamp) = (place.offset, place.stamp);
@@ -182,7 +182,7 @@ fn deduplicate<S: Storage>(
         outcomes.push(PushedItem::Queued(next));
         next = next.plus(1);
     }
-    transaction::remember(step, partition.row.id, window, added)?;
+    transaction_id::remember(step, partition.row.id, window, added)?;
     Ok((outcomes, (next.0 - partition.row.next.0) as usize))
 }
 

@@ -108,7 +108,7 @@ fn ids_with_one_hash_are_told_apart_by_the_log() {
     let mut world = World::new();
     let pushed = world.push_ids("q", "p", &[(Some("a"), "1")]);
     // The row that a colliding id would have found.
-    let hash = queen_core::row::transaction::hash;
+    let hash = queen_core::row::transaction_id::hash;
     let from = queen_core::row::key::transaction_id(pushed.partition, hash("a"));
     let to = queen_core::row::key::transaction_id(pushed.partition, hash("b"));
     use crate::{Tables, TablesMut};
@@ -132,7 +132,7 @@ fn ids_with_one_hash_are_told_apart_by_the_log() {
 
 #[test]
 fn new_ids_of_one_push_that_collide_keep_each_others_places() {
-    use crate::transaction::{New, remember};
+    use crate::transaction_id::{New, remember};
     use queen_core::row::{TransactionIdRow, key};
     let mut world = World::new();
     let partition = world.push("q", "p", 2).partition;

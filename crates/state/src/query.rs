@@ -19,7 +19,7 @@ use crate::ready::{Visible, visible};
 use crate::run::Run;
 use crate::step::{Partition, Queue, decode, get, parts, scan_prefix};
 use crate::tables::StorageError;
-use crate::{Reading, group, lease, transaction};
+use crate::{Reading, group, lease, transaction_id};
 use queen_core::row::{GroupRow, LastStampRow, key};
 use queen_core::table::Table;
 use queen_core::{Offset, PartitionId, Stamp};
@@ -175,5 +175,5 @@ pub fn message_with_id(
     partition: &Partition,
     transaction_id: &str,
 ) -> Result<Option<Offset>, StorageError> {
-    transaction::find(store, partition, transaction_id)
+    transaction_id::find(store, partition, transaction_id)
 }

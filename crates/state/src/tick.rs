@@ -4,7 +4,7 @@
 
 use crate::retention::{self, Holds};
 use crate::tables::StorageError;
-use crate::{Storage, gone, kv, lease, step::Step, transaction};
+use crate::{Storage, gone, kv, lease, step::Step, transaction_id};
 use queen_core::command::{BreakHolds, Tick};
 use queen_core::reply::{Reply, Ticked};
 
@@ -25,7 +25,7 @@ pub(crate) fn apply<S: Storage>(
     tick: &Tick,
 ) -> Result<Reply, StorageError> {
     let mut more = lease::sweep(step, LEASES)?;
-    more |= transaction::expire(step, TRANSACTION_IDS)?;
+    more |= transaction_id::expire(step, TRANSACTION_IDS)?;
     more |= kv::sweep(step.stamp, KV_ROWS, step.store)?;
     more |= gone::sweep(step, GONE_ROWS)?;
     let share = (RUNS / tick.retention.len().max(1)).max(1);

@@ -20,7 +20,7 @@ pub mod pin;
 pub mod queue;
 pub mod run;
 pub mod segment;
-pub mod transaction;
+pub mod transaction_id;
 
 pub use cursor::{CursorRow, HeldLease};
 pub use dead_letter::DeadLetterRow;
@@ -32,7 +32,7 @@ pub use partition::{PartitionByIdRow, PartitionRow};
 pub use queue::{QueueNameRow, QueueRow};
 pub use run::RunRow;
 pub use segment::SegmentRow;
-pub use transaction::{TransactionIdExpiryRow, TransactionIdRow, TransactionPlace};
+pub use transaction_id::{TransactionIdExpiryRow, TransactionIdRow, TransactionPlace};
 
 use crate::table::Table;
 use serde::Serialize;

@@ -14,7 +14,7 @@ use crate::{Reading, Storage};
 use bytes::Bytes;
 use queen_core::frame::Frames;
 use queen_core::limits::ACK_MEMORY_SECONDS_MIN;
-use queen_core::row::transaction::hash;
+use queen_core::row::transaction_id::hash;
 use queen_core::row::{CursorRow, TransactionIdExpiryRow, TransactionIdRow, TransactionPlace, key};
 use queen_core::table::Table;
 use queen_core::{MessageId, Offset, PartitionId, Stamp};
