@@ -22,7 +22,7 @@ impl Counter {
 pub struct Counters {
     /// Push requests answered 201.
     pub push_requests: Counter,
-    /// Messages in them.
+    /// Messages in them and in transactions.
     pub push_messages: Counter,
     /// Pops answered, empty ones included.
     pub pop_requests: Counter,
@@ -30,8 +30,12 @@ pub struct Counters {
     pub pop_messages: Counter,
     /// Ack requests answered 200.
     pub ack_requests: Counter,
-    /// Items in them.
+    /// Items in them and in transactions.
     pub ack_messages: Counter,
+    /// Transactions that were applied.
+    pub transactions_committed: Counter,
+    /// Transactions of which nothing was applied.
+    pub transactions_rolled_back: Counter,
     /// Claims that went back because the client was gone.
     pub returned_leases: Counter,
     /// Commands let in.

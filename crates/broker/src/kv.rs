@@ -18,6 +18,10 @@ use std::collections::BTreeSet;
 pub const OPERATIONS_MAX: usize = 256;
 /// Keys that the operations of one batch name.
 pub const KEYS_MAX: usize = 1024;
+/// The same of one transaction.
+pub const TRANSACTION_OPERATIONS_MAX: usize = 64;
+/// The same of one transaction.
+pub const TRANSACTION_KEYS_MAX: usize = 256;
 /// Bytes of a key.
 pub const KEY_BYTES_MAX: usize = 512;
 /// Bytes of a value's compact JSON text.
@@ -108,19 +112,50 @@ fn unexpected(reply: &Reply) -> Error {
 
 /// Deletes go on while the disk is full, and so does the sink, whose commits let space go.
 fn class(batch: &KvBatch<'_>) -> Class {
-    let grows = |op: &KvOp<'_>| matches!(op.kind, KvOpKind::Put { .. } | KvOpKind::Incr { .. });
-    let writes = batch.ops.iter().any(|op| op.ns != SINK_NAMESPACE && grows(op));
-    if writes { Class::Write } else { Class::Settle }
+    if batch.ops.iter().any(grows) { Class::Write } else { Class::Settle }
+}
+
+/// Whether an operation waits for disk space.
+pub(crate) fn grows(op: &KvOp<'_>) -> bool {
+    op.ns != SINK_NAMESPACE && matches!(op.kind, KvOpKind::Put { .. } | KvOpKind::Incr { .. })
 }
 
 /// Whether a batch is within the limits: the first fault found.
 pub fn check(batch: &KvBatch<'_>) -> Result<(), KvRefusal> {
-    if batch.ops.len() > OPERATIONS_MAX {
-        let detail = format!("{} operations: at most {OPERATIONS_MAX} in a call", batch.ops.len());
-        return Err(KvRefusal::bad("kv_too_many_operations", detail));
+    check_all(batch.ops.iter(), OPERATIONS_MAX, KEYS_MAX)
+}
+
+/// Whether the KV operations of a transaction are within the limits: the first fault found.
+pub(crate) fn check_riders<'o, 'a: 'o>(
+    ops: impl Iterator<Item = &'o KvOp<'a>> + Clone,
+) -> Result<(), KvRefusal> {
+    let prefixes = |op: &KvOp<'_>| matches!(op.kind, KvOpKind::GetPrefix { .. });
+    if let Some(index) = ops.clone().position(prefixes) {
+        let name = "kv_get_prefix_not_allowed_in_transaction";
+        return Err(KvRefusal {
+            too_large: false,
+            identifier: name,
+            reason: name,
+            detail: format!(
+                "operation {index}: a transaction lists no prefix, since what that costs has no bound: list \
+                 it before, and name the keys in getMany"
+            ),
+        });
     }
+    check_all(ops, TRANSACTION_OPERATIONS_MAX, TRANSACTION_KEYS_MAX)
+}
+
+fn check_all<'o, 'a: 'o>(
+    ops: impl Iterator<Item = &'o KvOp<'a>>,
+    operations_max: usize,
+    keys_max: usize,
+) -> Result<(), KvRefusal> {
     let (mut keys, mut written) = (0, BTreeSet::new());
-    for (index, op) in batch.ops.iter().enumerate() {
+    for (index, op) in ops.enumerate() {
+        if index == operations_max {
+            let detail = format!("more than {operations_max} operations in a call");
+            return Err(KvRefusal::bad("kv_too_many_operations", detail));
+        }
         check_op(op).map_err(|refusal| KvRefusal {
             detail: format!("operation {index}: {}", refusal.detail),
             ..refusal
@@ -137,8 +172,8 @@ pub fn check(batch: &KvBatch<'_>) -> Result<(), KvRefusal> {
             return Err(KvRefusal::bad("kv_key_written_twice", detail));
         }
     }
-    if keys > KEYS_MAX {
-        let detail = format!("{keys} keys: at most {KEYS_MAX} in a call");
+    if keys > keys_max {
+        let detail = format!("{keys} keys: at most {keys_max} in a call");
         return Err(KvRefusal::bad("kv_too_many_keys", detail));
     }
     Ok(())

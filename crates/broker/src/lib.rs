@@ -39,6 +39,7 @@ mod reads;
 mod ready;
 mod sealing;
 mod ticker;
+mod transaction;
 mod view;
 mod waiters;
 

@@ -19,9 +19,10 @@ impl Broker {
         let bytes = push.groups.iter().map(|g| g.frames.len() + g.queue.len() + 64).sum();
         let mut tries = 0;
         let answered = loop {
-            let sealed = self.shared.sealing.seal_push(&push)?;
+            let (tenant, sealed) =
+                (push.tenant, self.shared.sealing.seal_push(push.tenant, &push.groups)?);
             let command = match &sealed {
-                Some(sealed) => Command::Push(sealed.push(&push)),
+                Some(sealed) => Command::Push(Push { tenant, groups: sealed.groups(&push.groups) }),
                 None => Command::Push(push.clone()),
             };
             match self.ask(Class::Write, &command, bytes).await {

@@ -12,7 +12,7 @@
 use crate::keyring::{Keyring, Unopened};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use queen_core::command::Push;
+use queen_core::command::PushGroup;
 use queen_core::envelope::bound_to;
 use queen_core::frame::{Frame, Frames};
 use queen_core::row::{QueueRow, key};
@@ -137,16 +137,20 @@ impl Sealing {
             && self.queues.read().names.get(&tenant).is_some_and(|names| names.contains_key(queue))
     }
 
-    /// The frames of each group of a push that is to be sealed, sealed; `None` when none is.
-    pub(crate) fn seal_push(&self, push: &Push<'_>) -> Result<Option<SealedFrames>, Error> {
+    /// The frames of each group that is to be sealed, sealed; `None` when none is.
+    pub(crate) fn seal_push(
+        &self,
+        tenant: TenantId,
+        groups: &[PushGroup<'_>],
+    ) -> Result<Option<SealedFrames>, Error> {
         if !self.any.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let groups = push.groups.iter().map(|group| {
-            if !self.is_encrypted(push.tenant, group.queue) {
+        let groups = groups.iter().map(|group| {
+            if !self.is_encrypted(tenant, group.queue) {
                 return Ok(None);
             }
-            let bound = bound_to(push.tenant, group.queue, group.partition);
+            let bound = bound_to(tenant, group.queue, group.partition);
             self.seal_frames(group.queue, &bound, group.frames).map(Some)
         });
         let groups = groups.collect::<Result<Vec<_>, _>>()?;
@@ -260,13 +264,13 @@ impl Queues {
 pub(crate) struct SealedFrames(Vec<Option<Vec<u8>>>);
 
 impl SealedFrames {
-    /// The push with these frames.
-    pub(crate) fn push<'a>(&'a self, push: &Push<'a>) -> Push<'a> {
-        let mut push = push.clone();
-        for (group, frames) in push.groups.iter_mut().zip(&self.0) {
+    /// The groups with these frames.
+    pub(crate) fn groups<'a>(&'a self, groups: &[PushGroup<'a>]) -> Vec<PushGroup<'a>> {
+        let mut groups = groups.to_vec();
+        for (group, frames) in groups.iter_mut().zip(&self.0) {
             group.frames = frames.as_deref().unwrap_or(group.frames);
         }
-        push
+        groups
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::kv::KvOp;
 use crate::options::OptionsPatch;
+use crate::transaction::Transaction;
 use crate::{LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
 use serde::{Deserialize, Serialize};
 
@@ -42,10 +43,12 @@ pub enum Command<'a> {
     #[serde(borrow)]
     ReplaySealed(ReplaySealed<'a>),
     BreakHolds(BreakHolds),
+    #[serde(borrow)]
+    Transaction(Transaction<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 16;
+pub const KINDS: u32 = 17;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -381,7 +384,13 @@ mod tests {
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let last = Command::BreakHolds(BreakHolds { queues: Vec::new() }).encode();
+        let last = Transaction {
+            tenant: TenantId::DEFAULT,
+            acks: Vec::new(),
+            pushes: Vec::new(),
+            riders: Vec::new(),
+        };
+        let last = Command::Transaction(last).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0]).is_err());
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::kv::KvOpKind;
 use crate::options::Patch;
+use crate::transaction::{AckGroup, Position, Rider};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 
@@ -38,16 +39,35 @@ fn acks() -> Vec<AckItem<'static>> {
     ]
 }
 
-/// Every variant, with every variant of what it holds.
-fn samples() -> Vec<Command<'static>> {
-    let push = PushGroup {
+fn push_group() -> PushGroup<'static> {
+    PushGroup {
         queue: "q",
         partition: "p",
         count: 2,
         has_transaction_ids: true,
         text_bytes: 300,
         frames: b"\x00\x01 \x00\x01 ",
+    }
+}
+
+fn transaction() -> Transaction<'static> {
+    let group = |group| AckGroup { group, items: acks() };
+    let position = |offset| Position {
+        queue: "q",
+        partition: "p",
+        group: "g",
+        offset,
+        start: GroupStart::All,
     };
+    let mut riders: Vec<Rider<'_>> = kv_ops().into_iter().map(Rider::Kv).collect();
+    riders.push(Rider::Position(position(Some(Offset(300)))));
+    riders.push(Rider::Position(position(None)));
+    let acks = vec![group(Some("g")), group(None)];
+    Transaction { tenant: TENANT, acks, pushes: vec![push_group()], riders }
+}
+
+/// Every variant, with every variant of what it holds.
+fn samples() -> Vec<Command<'static>> {
     let pop = |start, named| Pop {
         tenant: TENANT,
         queue: "q",
@@ -72,7 +92,7 @@ fn samples() -> Vec<Command<'static>> {
     let (letter, partition) = (id, Some("p"));
     let replay = ReplayDeadLetter { tenant: TENANT, letter, queue: None, partition };
     vec![
-        Command::Push(Push { tenant: TENANT, groups: vec![push] }),
+        Command::Push(Push { tenant: TENANT, groups: vec![push_group()] }),
         Command::Pop(pop(GroupStart::New, None)),
         Command::Pop(pop(GroupStart::All, Some("x"))),
         Command::Pop(pop(GroupStart::From(Stamp(300)), None)),
@@ -97,6 +117,7 @@ fn samples() -> Vec<Command<'static>> {
         Command::Tick(Tick { retention: vec![QueueId(300)] }),
         Command::ReplaySealed(ReplaySealed { replay, envelope: b"\x01 " }),
         Command::BreakHolds(BreakHolds { queues: vec![QueueId(300)] }),
+        Command::Transaction(transaction()),
     ]
 }
 
@@ -126,7 +147,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..21, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..22, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

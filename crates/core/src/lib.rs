@@ -28,6 +28,7 @@ pub mod sink;
 pub mod stamp;
 pub mod table;
 pub mod tenant;
+pub mod transaction;
 
 pub use error::{Code, Error};
 pub use ids::{GroupId, LeaseId, MessageId, Offset, PartitionId, QueueId};

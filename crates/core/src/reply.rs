@@ -4,6 +4,7 @@
 
 use crate::kv::KvOutcome;
 use crate::options::QueueOptions;
+use crate::transaction::TransactionOutcome;
 use crate::{Error, LeaseId, Offset, PartitionId, QueueId, Stamp};
 
 /// What became of a command.
@@ -23,6 +24,7 @@ pub enum Reply {
     Replayed(Option<Replayed>),
     Purged(u64),
     Ticked(Ticked),
+    Transaction(TransactionOutcome),
     /// The command had no effect.
     Refused(Error),
 }

@@ -32,7 +32,7 @@ struct Item<'a> {
 }
 
 /// A partition id is a text; a number is taken as its text.
-enum PartitionText<'a> {
+pub(crate) enum PartitionText<'a> {
     Number(u64),
     Text(Cow<'a, str>),
 }
@@ -131,7 +131,8 @@ fn command<'a>(
 }
 
 impl PartitionText<'_> {
-    fn id(&self) -> Option<PartitionId> {
+    /// The partition, unless the text is no number.
+    pub(crate) fn id(&self) -> Option<PartitionId> {
         match self {
             PartitionText::Number(number) => Some(PartitionId(*number)),
             PartitionText::Text(text) => text.parse().ok().map(PartitionId),
@@ -149,7 +150,8 @@ fn verdict(status: Option<&str>) -> Verdict {
     }
 }
 
-fn claim(lease: Option<&str>) -> LeaseClaim<'_> {
+/// The lease that a text names.
+pub(crate) fn claim(lease: Option<&str>) -> LeaseClaim<'_> {
     match lease.filter(|text| !text.is_empty()) {
         None => LeaseClaim::None,
         Some(text) => LeaseId::parse(text).map_or(LeaseClaim::Foreign(text), LeaseClaim::Id),

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// Members of an object, unread.
-type Members<'a> = BTreeMap<String, &'a RawValue>;
+pub(crate) type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 impl From<KvError> for Refusal {
     fn from(error: KvError) -> Refusal {
@@ -228,13 +228,18 @@ fn read_batch(body: &[u8]) -> Result<Vec<Asked>, Refusal> {
         true => read_json(body)?,
         false => read_json::<Body<'_>>(body)?.operations,
     };
+    Ok(read_operations(&operations)?)
+}
+
+/// Reads operations; a refusal names the one it is about.
+pub(crate) fn read_operations(operations: &[Members<'_>]) -> Result<Vec<Asked>, KvRefusal> {
     let read = |(index, members): (usize, &Members<'_>)| {
         Asked::read(members).map_err(|refusal| KvRefusal {
             detail: format!("operation {index}: {}", refusal.detail),
             ..refusal
         })
     };
-    Ok(operations.iter().enumerate().map(read).collect::<Result<_, _>>()?)
+    operations.iter().enumerate().map(read).collect()
 }
 
 fn read_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, KvRefusal> {
@@ -263,7 +268,8 @@ impl Asked {
         }
     }
 
-    fn read(members: &Members<'_>) -> Result<Asked, KvRefusal> {
+    /// Reads an operation of a batch or of a transaction.
+    pub(crate) fn read(members: &Members<'_>) -> Result<Asked, KvRefusal> {
         let name: String = needed(members, "op", "a text")?;
         let Some((_, word)) = WORDS.iter().find(|(text, _)| *text == name) else {
             let detail = format!(
@@ -319,7 +325,8 @@ impl Asked {
         Ok(())
     }
 
-    fn op(&self) -> KvOp<'_> {
+    /// The operation as a command has it.
+    pub(crate) fn op(&self) -> KvOp<'_> {
         let key = self.key.as_str();
         let kind = match self.word {
             Word::Get => KvOpKind::Get { key },

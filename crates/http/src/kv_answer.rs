@@ -49,6 +49,12 @@ pub(crate) struct ShownRow<'a> {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown<'a> {
     pub(crate) index: usize,
+    /// Of a transaction only, as the next one.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<&'static str>,
+    /// Its place among the KV operations, `index` being that among all results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) op_index: Option<usize>,
     pub(crate) op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) applied: Option<bool>,

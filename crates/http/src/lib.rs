@@ -31,6 +31,8 @@ mod routes;
 mod server;
 mod status;
 mod text;
+mod transaction;
+mod transaction_answer;
 mod unread;
 
 pub use server::{Extra, Server, ServerOptions};

@@ -60,6 +60,11 @@ fn traffic(call: &Call, page: &mut String) {
     family::POP_REQUESTS.single(page, counters.pop_requests.get());
     family::ACK_MESSAGES.single(page, counters.ack_messages.get());
     family::ACK_REQUESTS.single(page, counters.ack_requests.get());
+    family::TRANSACTIONS.head(page);
+    let committed = counters.transactions_committed.get();
+    family::TRANSACTIONS.sample(page, &["committed"], committed);
+    let rolled_back = counters.transactions_rolled_back.get();
+    family::TRANSACTIONS.sample(page, &["rolled_back"], rolled_back);
     family::RETURNED_LEASES.single(page, counters.returned_leases.get());
     family::UPTIME.single(page, call.face.started.elapsed().as_secs_f64());
     if let Some(bytes) = process::resident_bytes() {

@@ -139,7 +139,7 @@ fn within(name: &str, value: &str, max: u32) -> Result<u32, String> {
     }
 }
 
-fn mode(text: &str) -> GroupStart {
+pub(crate) fn mode(text: &str) -> GroupStart {
     match text {
         "new" | "new-only" => GroupStart::New,
         _ => GroupStart::All,

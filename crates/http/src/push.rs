@@ -13,7 +13,7 @@ use queen_core::command::{Push, PushGroup};
 use queen_core::frame::Frame;
 use queen_core::limits::{DEFAULT_PARTITION, NAME_BYTES_MAX, TRANSACTION_ID_BYTES_MAX};
 use queen_core::reply::{PushedGroup, PushedItem};
-use queen_core::{Code, Error, MessageId, TenantId};
+use queen_core::{Code, Error, MessageId, Offset};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -39,14 +39,14 @@ struct Item<'a> {
 }
 
 /// Tells a member that is `null` from one that is not there.
-fn present<'de: 'a, 'a, D>(from: D) -> Result<Option<&'a RawValue>, D::Error>
+pub(crate) fn present<'de: 'a, 'a, D>(from: D) -> Result<Option<&'a RawValue>, D::Error>
 where
     D: serde::Deserializer<'de>,
 {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// The items of one request that go to one partition.
+/// The messages of one request that go to one partition.
 struct Group<'a> {
     queue: &'a str,
     partition: &'a str,
@@ -56,16 +56,21 @@ struct Group<'a> {
     frames: Vec<u8>,
 }
 
-/// Where an item went: its group, and its number in it.
-#[derive(Clone, Copy)]
-struct Slot {
-    group: u32,
-    number: u32,
+/// Where a message went: its group, and its number in it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Slot {
+    pub(crate) group: u32,
+    pub(crate) number: u32,
 }
 
-struct Grouped<'a> {
+/// The messages of one request by (queue, partition), groups in order of first appearance.
+pub(crate) struct Grouped<'a> {
     groups: Vec<Group<'a>>,
+    /// One per message, in request order.
     slots: Vec<Slot>,
+    /// Only filled once a request has more partitions than one looks through faster than one hashes.
+    places: HashMap<(&'a str, &'a str), usize>,
+    body_bytes: usize,
 }
 
 /// `POST /api/v1/push`.
@@ -76,7 +81,8 @@ pub(crate) async fn push(mut call: Call) -> Result<Answer, Refusal> {
         return Ok(json_text(StatusCode::CREATED, &b"[]"[..]));
     }
     let grouped = group(&items, body.len())?;
-    let results = call.broker().push(command(&grouped, call.tenant())).await?;
+    let push = Push { tenant: call.tenant(), groups: grouped.commands() };
+    let results = call.broker().push(push).await?;
     Ok(json_text(StatusCode::CREATED, write(&items, &grouped, &results)?))
 }
 
@@ -104,13 +110,19 @@ fn check<'i>(index: usize, item: &'i Item<'_>) -> Result<(&'i str, &'i str, &'i 
     if queue.len() + partition.len() > NAME_BYTES_MAX {
         return Err(name_too_long(&format!("item {index}"), queue.len() + partition.len()));
     }
-    let id_bytes = item.transaction_id.as_deref().map_or(0, str::len);
-    if id_bytes > TRANSACTION_ID_BYTES_MAX {
-        return Err(Refusal::bad_request(format!(
-            "item {index}: transactionId has {id_bytes} bytes, at most {TRANSACTION_ID_BYTES_MAX}"
-        )));
-    }
+    check_transaction_id(index, item.transaction_id.as_deref())?;
     Ok((queue, partition, payload.get()))
+}
+
+/// 400 for a transaction id that no message can have.
+pub(crate) fn check_transaction_id(index: usize, id: Option<&str>) -> Result<(), Refusal> {
+    let bytes = id.map_or(0, str::len);
+    if bytes <= TRANSACTION_ID_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!(
+        "item {index}: transactionId has {bytes} bytes, at most {TRANSACTION_ID_BYTES_MAX}"
+    )))
 }
 
 /// 413 for names that do not fit into a key.
@@ -122,65 +134,83 @@ pub(crate) fn name_too_long(what: &str, bytes: usize) -> Refusal {
 }
 
 fn group<'i>(items: &'i [Item<'_>], body_bytes: usize) -> Result<Grouped<'i>, Refusal> {
-    let mut groups: Vec<Group<'i>> = Vec::new();
-    let mut slots = Vec::with_capacity(items.len());
-    // Only filled once a request has more partitions than one looks through faster than one hashes.
-    let mut places: HashMap<(&'i str, &'i str), usize> = HashMap::new();
+    let mut grouped = Grouped::new(items.len(), body_bytes);
     for (index, item) in items.iter().enumerate() {
         let (queue, partition, payload) = check(index, item)?;
-        let here = |group: &Group<'_>| group.partition == partition && group.queue == queue;
-        let found = match groups.last() {
-            Some(last) if here(last) => Some(groups.len() - 1),
-            _ if places.is_empty() => groups.iter().position(here),
-            _ => places.get(&(queue, partition)).copied(),
-        };
-        let at = found.unwrap_or_else(|| {
-            let room = if groups.is_empty() { body_bytes.min(1 << 20) } else { payload.len() + 64 };
-            groups.push(Group {
-                queue,
-                partition,
-                count: 0,
-                has_transaction_ids: false,
-                text_bytes: 0,
-                frames: Vec::with_capacity(room),
-            });
-            let new = groups.len() - 1;
-            if new >= 8 {
-                if places.is_empty() {
-                    let known = groups.iter().enumerate();
-                    places.extend(known.map(|(at, group)| ((group.queue, group.partition), at)));
-                }
-                places.insert((queue, partition), new);
-            }
-            new
-        });
-        let group = &mut groups[at];
-        slots.push(Slot { group: at as u32, number: group.count });
-        group.add(item.transaction_id.as_deref().filter(|id| !id.is_empty()), payload);
-    }
-    Ok(Grouped { groups, slots })
-}
-
-impl Group<'_> {
-    fn add(&mut self, transaction_id: Option<&str>, payload: &str) {
-        self.count += 1;
-        self.has_transaction_ids |= transaction_id.is_some();
+        let transaction_id = item.transaction_id.as_deref().filter(|id| !id.is_empty());
         let frame = Frame { transaction_id, payload: payload.as_bytes(), ..Frame::default() };
-        self.text_bytes += frame.text_bytes();
-        frame.encode(&mut self.frames);
+        let slot = grouped.add(queue, partition, &frame);
+        grouped.slots.push(slot);
     }
+    Ok(grouped)
 }
 
-fn command<'g>(grouped: &'g Grouped<'_>, tenant: TenantId) -> Push<'g> {
-    let groups = grouped.groups.iter().map(|group| PushGroup {
-        queue: group.queue,
-        partition: group.partition,
-        count: group.count,
-        has_transaction_ids: group.has_transaction_ids,
-        text_bytes: u32::try_from(group.text_bytes).unwrap_or(u32::MAX),
-        frames: &group.frames,
-    });
-    Push { tenant, groups: groups.collect() }
+impl<'a> Grouped<'a> {
+    /// For about so many messages out of a body of so many bytes.
+    pub(crate) fn new(messages: usize, body_bytes: usize) -> Grouped<'a> {
+        let slots = Vec::with_capacity(messages);
+        Grouped { groups: Vec::new(), slots, places: HashMap::new(), body_bytes }
+    }
+
+    /// Adds the next message; gives its slot.
+    pub(crate) fn add(&mut self, queue: &'a str, partition: &'a str, frame: &Frame<'_>) -> Slot {
+        let here = |group: &Group<'_>| group.partition == partition && group.queue == queue;
+        let found = match self.groups.last() {
+            Some(last) if here(last) => Some(self.groups.len() - 1),
+            _ if self.places.is_empty() => self.groups.iter().position(here),
+            _ => self.places.get(&(queue, partition)).copied(),
+        };
+        let at = found.unwrap_or_else(|| self.open(queue, partition, frame.payload.len()));
+        let group = &mut self.groups[at];
+        let slot = Slot { group: at as u32, number: group.count };
+        group.count += 1;
+        group.has_transaction_ids |= frame.transaction_id.is_some();
+        group.text_bytes += frame.text_bytes();
+        frame.encode(&mut group.frames);
+        slot
+    }
+
+    /// Opens a group; gives its number.
+    fn open(&mut self, queue: &'a str, partition: &'a str, payload_bytes: usize) -> usize {
+        let first = self.groups.is_empty();
+        let room = if first { self.body_bytes.min(1 << 20) } else { payload_bytes + 64 };
+        self.groups.push(Group {
+            queue,
+            partition,
+            count: 0,
+            has_transaction_ids: false,
+            text_bytes: 0,
+            frames: Vec::with_capacity(room),
+        });
+        let new = self.groups.len() - 1;
+        if new >= 8 {
+            if self.places.is_empty() {
+                let known = self.groups.iter().enumerate();
+                self.places.extend(known.map(|(at, group)| ((group.queue, group.partition), at)));
+            }
+            self.places.insert((queue, partition), new);
+        }
+        new
+    }
+
+    /// The groups as a command has them.
+    pub(crate) fn commands(&self) -> Vec<PushGroup<'_>> {
+        let groups = self.groups.iter().map(|group| PushGroup {
+            queue: group.queue,
+            partition: group.partition,
+            count: group.count,
+            has_transaction_ids: group.has_transaction_ids,
+            text_bytes: u32::try_from(group.text_bytes).unwrap_or(u32::MAX),
+            frames: &group.frames,
+        });
+        groups.collect()
+    }
+
+    /// Queue and partition of a slot.
+    pub(crate) fn place(&self, slot: Slot) -> (&'a str, &'a str) {
+        let group = &self.groups[slot.group as usize];
+        (group.queue, group.partition)
+    }
 }
 
 fn write(
@@ -195,8 +225,8 @@ fn write(
     out.push('[');
     for (index, (item, slot)) in items.iter().zip(&grouped.slots).enumerate() {
         let result = results.get(slot.group as usize);
-        let (id, offset, status) = result
-            .and_then(|result| place(result, slot.number))
+        let (id, offset, duplicate) = result
+            .and_then(|result| pushed(result, slot.number))
             .ok_or_else(|| Error::new(Code::Internal, "the push has fewer results than items"))?;
         out.push_str(if index == 0 { "{\"index\":" } else { ",{\"index\":" });
         put_number(&mut out, index as u64);
@@ -214,26 +244,26 @@ fn write(
         out.push_str(",\"queueName\":");
         put_json_str(&mut out, grouped.groups[slot.group as usize].queue);
         out.push_str(",\"status\":\"");
-        out.push_str(status);
+        out.push_str(if duplicate { "duplicate" } else { "queued" });
         out.push_str("\",\"offset\":");
-        put_number(&mut out, offset);
+        put_number(&mut out, offset.0);
         out.push('}');
     }
     out.push(']');
     Ok(out)
 }
 
-/// Id, offset and status of the group's item of this number.
-fn place(result: &PushedGroup, number: u32) -> Option<(MessageId, u64, &'static str)> {
-    let (stamp, offset, status) = if result.items.is_empty() {
-        (result.stamp, result.first_offset.plus(u64::from(number)), "queued")
+/// Id and offset of the group's message of this number, and whether it was there already.
+pub(crate) fn pushed(result: &PushedGroup, number: u32) -> Option<(MessageId, Offset, bool)> {
+    let (stamp, offset, duplicate) = if result.items.is_empty() {
+        (result.stamp, result.first_offset.plus(u64::from(number)), false)
     } else {
         match result.items.get(number as usize)? {
-            PushedItem::Queued(offset) => (result.stamp, *offset, "queued"),
-            PushedItem::Duplicate { offset, stamp } => (*stamp, *offset, "duplicate"),
+            PushedItem::Queued(offset) => (result.stamp, *offset, false),
+            PushedItem::Duplicate { offset, stamp } => (*stamp, *offset, true),
         }
     };
-    Some((MessageId::mint(stamp, result.partition, offset), offset.0, status))
+    Some((MessageId::mint(stamp, result.partition, offset), offset, duplicate))
 }
 
 #[cfg(test)]

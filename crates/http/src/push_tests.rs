@@ -2,7 +2,7 @@
 
 use super::*;
 use queen_core::frame::Frames;
-use queen_core::{Offset, PartitionId, Stamp};
+use queen_core::{PartitionId, Stamp};
 
 fn refusal(body: &[u8]) -> String {
     let items = match read(body) {
@@ -26,10 +26,10 @@ fn items_are_grouped_by_partition_in_order_of_first_appearance() {
     let grouped = group(&items, body.len()).unwrap();
     let names: Vec<_> = grouped.groups.iter().map(|g| (g.partition, g.count)).collect();
     assert_eq!(names, [("Default", 2), ("p", 1)]);
-    let push = command(&grouped, TenantId::DEFAULT);
-    assert!(!push.groups[0].has_transaction_ids && push.groups[1].has_transaction_ids);
-    assert_eq!(push.groups[0].text_bytes, 36 + 11 + 36 + 3);
-    let payloads: Vec<_> = Frames::new(push.groups[0].frames).map(|f| f.unwrap().payload).collect();
+    let groups = grouped.commands();
+    assert!(!groups[0].has_transaction_ids && groups[1].has_transaction_ids);
+    assert_eq!(groups[0].text_bytes, 36 + 11 + 36 + 3);
+    let payloads: Vec<_> = Frames::new(groups[0].frames).map(|f| f.unwrap().payload).collect();
     assert_eq!(payloads, [&br#"{"a": 1.00}"#[..], b"\"x\""]);
 }
 

@@ -7,6 +7,7 @@ use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
     ack, cluster, dead_letter, fetch, group, health, kv, lease, metrics, pop, push, queue, status,
+    transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -49,6 +50,7 @@ routes! {
     POST "/api/v1/ack" => ack::one,
     GET "/api/v1/pop/queue/:queue/partition/:partition" => pop::partition,
     GET "/api/v1/pop" => pop::discovery,
+    POST "/api/v1/transaction" => transaction::transaction,
     POST "/api/v1/lease/:leaseId/extend" => lease::extend,
     GET "/health" => health::health,
     POST "/api/v1/kv" => kv::batch,

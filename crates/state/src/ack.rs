@@ -3,7 +3,8 @@
 //! Owns: every row of the ack table of the HTTP contract. Leaves to others: finding messages
 //! (`transaction_id`), leases (`lease`), filing (`dead_letter`).
 //!
-//! Each partition is settled by itself, all its items of a call together. Upholds
+//! Acks are judged first and carried out then, so that a transaction can stop between. Each partition
+//! is settled by itself, all its items of a call together. Upholds
 //! `cursor-never-passes-unsettled`: the cursor passes a message when it or a later one was
 //! completed, or when it was filed, and stops at the lowest message that is to be redelivered.
 
@@ -17,7 +18,7 @@ use crate::{Reading, Storage};
 use queen_core::command::{Ack, AckItem, LeaseClaim, Verdict};
 use queen_core::reply::{AckOutcome, AckRefusal, Reply};
 use queen_core::row::{CursorRow, GroupRow, HeldLease, key};
-use queen_core::{Offset, PartitionId};
+use queen_core::{Offset, PartitionId, TenantId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,27 +27,82 @@ pub(crate) fn apply<S: Storage>(
     step: &mut Step<'_, S>,
     ack: &Ack<'_>,
 ) -> Result<Reply, StorageError> {
-    let mut outcomes = vec![AckOutcome::default(); ack.items.len()];
-    let mut partitions: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
-    for (index, item) in ack.items.iter().enumerate() {
-        match item.partition {
-            Some(id) => partitions.entry(id).or_default().push(index),
-            None => outcomes[index].refusal = Some(AckRefusal::Unresolvable),
-        }
-    }
-    let mut bounds = Bounds { letters: 0, history: HISTORY_BYTES };
-    for (id, indexes) in partitions {
-        settle(step, ack, id, &indexes, &mut bounds, &mut outcomes)?;
-    }
-    Ok(Reply::Ack(outcomes))
+    let mut bounds = Bounds::default();
+    let judged = judge(step, ack.tenant, ack.group, &ack.items, &mut bounds)?;
+    judged.carry_out(step, &mut bounds).map(Reply::Ack)
 }
 
-/// What the partitions of a call share.
-struct Bounds {
+/// What the acks of one command share.
+pub(crate) struct Bounds {
     /// Dead letters filed: the number of the next one.
     letters: u32,
     /// Bytes of consumed log that may still be read.
     history: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { letters: 0, history: HISTORY_BYTES }
+    }
+}
+
+/// What acks of one group come to, before anything changes.
+pub(crate) struct Judged<'i, 'a> {
+    group: &'i str,
+    items: &'i [AckItem<'a>],
+    /// One per item: refusals and settled ones as they stay.
+    outcomes: Vec<AckOutcome>,
+    accepted: Vec<Accepted>,
+    /// See [`Judged::lapsed`].
+    lapsed: Option<usize>,
+}
+
+/// A partition and its accepted items: their indexes and the offsets they mean.
+struct Accepted {
+    target: Target,
+    items: Vec<(usize, Offset)>,
+}
+
+impl Judged<'_, '_> {
+    /// The first item that is refused, and why.
+    pub(crate) fn refused(&self) -> Option<(usize, AckRefusal)> {
+        let refused = |(index, outcome): (usize, &AckOutcome)| Some((index, outcome.refusal?));
+        self.outcomes.iter().enumerate().find_map(refused)
+    }
+
+    /// The first item whose message was settled before, and that names a lease which does not hold
+    /// the message any more: whoever took it since may have settled it.
+    pub(crate) fn lapsed(&self) -> Option<usize> {
+        self.lapsed
+    }
+}
+
+/// Judges acks of one group.
+pub(crate) fn judge<'i, 'a, S: Storage>(
+    step: &mut Step<'_, S>,
+    tenant: TenantId,
+    group: Option<&'i str>,
+    items: &'i [AckItem<'a>],
+    bounds: &mut Bounds,
+) -> Result<Judged<'i, 'a>, StorageError> {
+    let (group, outcomes) = (group::name_of(group), vec![AckOutcome::default(); items.len()]);
+    let mut judged = Judged { group, items, outcomes, accepted: Vec::new(), lapsed: None };
+    let mut partitions: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
+    for (index, item) in items.iter().enumerate() {
+        match item.partition {
+            Some(id) => partitions.entry(id).or_default().push(index),
+            None => judged.outcomes[index].refusal = Some(AckRefusal::Unresolvable),
+        }
+    }
+    for (id, indexes) in partitions {
+        match target(step, tenant, group, id)? {
+            Ok(target) => judged.partition(step, target, &indexes, bounds)?,
+            Err(refusal) => {
+                indexes.iter().for_each(|&index| judged.outcomes[index].refusal = Some(refusal));
+            }
+        }
+    }
+    Ok(judged)
 }
 
 /// A partition whose items are settled, and for whom.
@@ -57,20 +113,20 @@ struct Target {
     cursor: CursorRow,
 }
 
-/// Finds the cursor that a call settles; the refusal says what is missing.
+/// Finds the cursor that acks settle; the refusal says what is missing.
 fn target<S: Storage>(
     step: &mut Step<'_, S>,
-    ack: &Ack<'_>,
+    tenant: TenantId,
+    name: &str,
     id: PartitionId,
 ) -> Result<Result<Target, AckRefusal>, StorageError> {
     let Some(partition) = partition_with_id(&*step.store, id)? else {
         return Ok(Err(AckRefusal::Unresolvable));
     };
     let queue = step.queue_with_id(partition.queue)?;
-    let Some(queue) = queue.filter(|queue| queue.row.tenant == ack.tenant) else {
+    let Some(queue) = queue.filter(|queue| queue.row.tenant == tenant) else {
         return Ok(Err(AckRefusal::Unresolvable));
     };
-    let name = group::name_of(ack.group);
     let Some(group) = group::registered(&*step.store, queue.id, name)? else {
         return Ok(Err(AckRefusal::NoConsumer));
     };
@@ -80,82 +136,94 @@ fn target<S: Storage>(
     Ok(Ok(Target { partition, queue, group, cursor }))
 }
 
-/// Settles all items of a call that are of one partition.
-fn settle<S: Storage>(
-    step: &mut Step<'_, S>,
-    ack: &Ack<'_>,
-    id: PartitionId,
-    indexes: &[usize],
-    bounds: &mut Bounds,
-    outcomes: &mut [AckOutcome],
-) -> Result<(), StorageError> {
-    let target = match target(step, ack, id)? {
-        Ok(target) => target,
-        Err(refusal) => {
-            indexes.iter().for_each(|&index| outcomes[index].refusal = Some(refusal));
-            return Ok(());
+impl Judged<'_, '_> {
+    /// Judges all items that are of one partition.
+    fn partition<S: Storage>(
+        &mut self,
+        step: &Step<'_, S>,
+        target: Target,
+        indexes: &[usize],
+        bounds: &mut Bounds,
+    ) -> Result<(), StorageError> {
+        let held = lease::live(&target.cursor, step.stamp);
+        let mut accepted: Vec<(usize, Offset)> = Vec::with_capacity(indexes.len());
+        let mut resolver =
+            Resolver::new(&target.partition, target.cursor, step.stamp, &mut bounds.history);
+        for &index in indexes {
+            let item = &self.items[index];
+            match verdict(&*step.store, &mut resolver, &target.cursor, held, item)? {
+                Found::Accepted(offset) => accepted.push((index, offset)),
+                Found::Settled { holds } => {
+                    self.outcomes[index].noop = true;
+                    if !holds {
+                        self.lapsed = Some(self.lapsed.map_or(index, |first| first.min(index)));
+                    }
+                }
+                Found::Refused(refusal) => self.outcomes[index].refusal = Some(refusal),
+            }
         }
-    };
-    let held = lease::live(&target.cursor, step.stamp);
-    let mut accepted: Vec<(usize, Offset)> = Vec::with_capacity(indexes.len());
-    let mut resolver =
-        Resolver::new(&target.partition, target.cursor, step.stamp, &mut bounds.history);
-    for &index in indexes {
-        let item = &ack.items[index];
-        match judge(&*step.store, &mut resolver, &target.cursor, held, item)? {
-            Judged::Accepted(offset) => accepted.push((index, offset)),
-            Judged::Noop => outcomes[index].noop = true,
-            Judged::Refused(refusal) => outcomes[index].refusal = Some(refusal),
+        if !accepted.is_empty() {
+            self.accepted.push(Accepted { target, items: accepted });
         }
+        Ok(())
     }
-    if accepted.is_empty() {
-        return Ok(());
+
+    /// Settles what was accepted; one outcome per item. Nothing may have changed since it was judged.
+    pub(crate) fn carry_out<S: Storage>(
+        mut self,
+        step: &mut Step<'_, S>,
+        bounds: &mut Bounds,
+    ) -> Result<Vec<AckOutcome>, StorageError> {
+        for Accepted { target, items } in std::mem::take(&mut self.accepted) {
+            let held = lease::live(&target.cursor, step.stamp);
+            let settlement = Settlement::of(&target, self.items, &items);
+            for (&offset, error) in &settlement.letters {
+                let (retries, group) = (target.cursor.failures, self.group);
+                let failed = Failed { partition: &target.partition, group, offset, retries, error };
+                dead_letter::file(step, &failed, bounds.letters)?;
+                bounds.letters += 1;
+            }
+            let released = settlement.store(step, target)?;
+            for (index, offset) in items {
+                self.outcomes[index].lease_released = released && held.is_some();
+                self.outcomes[index].dead_lettered = settlement.letters.contains_key(&offset);
+            }
+        }
+        Ok(self.outcomes)
     }
-    let settlement = Settlement::of(&target, &ack.items, &accepted);
-    let group = group::name_of(ack.group);
-    for (&offset, error) in &settlement.letters {
-        let retries = target.cursor.failures;
-        let failed = Failed { partition: &target.partition, group, offset, retries, error };
-        dead_letter::file(step, &failed, bounds.letters)?;
-        bounds.letters += 1;
-    }
-    let released = settlement.store(step, target)?;
-    for (index, offset) in accepted {
-        outcomes[index].lease_released = released && held.is_some();
-        outcomes[index].dead_lettered = settlement.letters.contains_key(&offset);
-    }
-    Ok(())
 }
 
-/// What an item comes to before anything is settled.
-enum Judged {
+/// What an item comes to by itself.
+enum Found {
     Accepted(Offset),
-    Noop,
+    /// Its message was settled before; whether the lease it names holds the message, or it names none.
+    Settled {
+        holds: bool,
+    },
     Refused(AckRefusal),
 }
 
-fn judge(
+fn verdict(
     store: &impl Reading,
     resolver: &mut Resolver<'_>,
     cursor: &CursorRow,
     held: Option<HeldLease>,
     item: &AckItem<'_>,
-) -> Result<Judged, StorageError> {
+) -> Result<Found, StorageError> {
     let Some(offset) = resolver.resolve(store, item.transaction_id)? else {
-        return Ok(Judged::Refused(AckRefusal::Unresolvable));
+        return Ok(Found::Refused(AckRefusal::Unresolvable));
     };
-    if offset < cursor.next {
-        return Ok(match item.verdict {
-            Verdict::Completed => Judged::Noop,
-            _ => Judged::Refused(AckRefusal::Committed),
-        });
-    }
     let holds = match item.lease {
         LeaseClaim::None => true,
         LeaseClaim::Id(id) => held.is_some_and(|held| held.id == id && offset < held.end),
         LeaseClaim::Foreign(_) => false,
     };
-    Ok(if holds { Judged::Accepted(offset) } else { Judged::Refused(AckRefusal::Lease) })
+    Ok(match item.verdict {
+        Verdict::Completed if offset < cursor.next => Found::Settled { holds },
+        _ if offset < cursor.next => Found::Refused(AckRefusal::Committed),
+        _ if holds => Found::Accepted(offset),
+        _ => Found::Refused(AckRefusal::Lease),
+    })
 }
 
 /// What the accepted items of a partition come to together.

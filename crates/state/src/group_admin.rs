@@ -9,14 +9,14 @@
 
 use crate::Storage;
 use crate::gone;
-use crate::step::{Step, decode, get, partition_named};
+use crate::step::{Partition, Step, decode, get, partition_named};
 use crate::tables::StorageError;
 use crate::{Reading, group, run};
 use queen_core::command::{DeleteGroup, GroupStart, MoveSubscription, Seek, SeekTo};
 use queen_core::reply::{Event, Reply};
 use queen_core::row::{CursorRow, GroupRow, QueueNameRow, TailMark, key};
 use queen_core::table::Table;
-use queen_core::{Code, Error, GroupId, QueueId, TenantId};
+use queen_core::{Code, Error, GroupId, Offset, QueueId, TenantId};
 
 /// Rows counted or looked at together.
 const BATCH: usize = 1024;
@@ -89,16 +89,30 @@ fn seek_partition<S: Storage>(
     let next = match command.to {
         SeekTo::End => row.next,
         SeekTo::Time(at) => run::first_stamped(&*step.store, row, row.log_start, at)?,
-        SeekTo::Offset(offset) => offset.clamp(row.log_start, row.next),
+        SeekTo::Offset(offset) => offset,
     };
     let group = group::register(step, queue, command.group, GroupStart::New)?.id;
+    move_cursor(step, group, &partition, next)?;
+    Ok(Reply::Seek(Some(1)))
+}
+
+/// Lets a group go on at an offset, held within what is retained, which this gives. Its claim ends,
+/// and its retry budget is whole again.
+pub(crate) fn move_cursor<S: Storage>(
+    step: &mut Step<'_, S>,
+    group: GroupId,
+    partition: &Partition,
+    next: Offset,
+) -> Result<Offset, StorageError> {
+    let row = &partition.row;
+    let next = next.clamp(row.log_start, row.next);
     let mut cursor = group::cursor(&*step.store, group, row.id)?.unwrap_or_default();
     step.drop_lease(group, row.id, &mut cursor);
     let ready = cursor.ready;
     cursor = CursorRow { next, delivered: next, ready, moved: step.stamp, ..CursorRow::default() };
-    step.place_ready(group, &partition, &mut cursor)?;
+    step.place_ready(group, partition, &mut cursor)?;
     step.put(&key::cursor(group, row.id), &cursor);
-    Ok(Reply::Seek(Some(1)))
+    Ok(next)
 }
 
 /// Forgets a group: on one queue, or on every queue. `GroupDeleted`: cursors it had.

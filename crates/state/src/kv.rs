@@ -33,23 +33,63 @@ pub fn apply<S: TablesMut>(
     stamp: Stamp,
     store: &mut S,
 ) -> Result<KvOutcome, StorageError> {
-    let mut writes = Writes { last_version: last_version(store)?, rows: BTreeMap::new() };
-    let mut results: Vec<Option<KvResult>> = Vec::with_capacity(batch.ops.len());
-    for (index, op) in batch.ops.iter().enumerate() {
-        let result = decide(batch.tenant, op, stamp, store, &mut writes)?;
-        if let (true, Some(KvResult::Lost { reason, row })) = (op.required, &result) {
-            return Ok(KvOutcome::Precondition { index, reason: *reason, row: row.clone() });
-        }
-        results.push(result);
+    match Decided::new(batch.tenant, batch.ops.iter(), stamp, store)? {
+        Ok(decided) => decided.carry_out(batch.tenant, stamp, store).map(KvOutcome::Done),
+        Err(Lost { index, reason, row }) => Ok(KvOutcome::Precondition { index, reason, row }),
     }
-    writes.store(stamp, store)?;
-    let mut budget = READ_BYTES_MAX;
-    let ops = batch.ops.iter().zip(results);
-    let done = ops.map(|(op, result)| match result {
-        Some(result) => Ok(result),
-        None => read(batch.tenant, op, stamp, store, &mut budget),
-    });
-    done.collect::<Result<_, _>>().map(KvOutcome::Done)
+}
+
+/// A required operation that is lost.
+pub(crate) struct Lost {
+    /// Which of the operations.
+    pub(crate) index: usize,
+    pub(crate) reason: KvLoss,
+    /// The row as it is, if it exists.
+    pub(crate) row: Option<KvRow>,
+}
+
+/// Operations of which nothing required is lost. Making it changes nothing.
+pub(crate) struct Decided<'o, 'a> {
+    writes: Writes,
+    /// Each with its result, unless it is a read.
+    ops: Vec<(&'o KvOp<'a>, Option<KvResult>)>,
+}
+
+impl<'o, 'a: 'o> Decided<'o, 'a> {
+    /// Decides operations one by one, each against what the ones before it leave.
+    pub(crate) fn new<S: Tables>(
+        tenant: TenantId,
+        ops: impl Iterator<Item = &'o KvOp<'a>>,
+        stamp: Stamp,
+        tables: &S,
+    ) -> Result<Result<Decided<'o, 'a>, Lost>, StorageError> {
+        let writes = Writes { last_version: last_version(tables)?, rows: BTreeMap::new() };
+        let mut decided = Decided { writes, ops: Vec::with_capacity(ops.size_hint().0) };
+        for (index, op) in ops.enumerate() {
+            let result = decide(tenant, op, stamp, tables, &mut decided.writes)?;
+            if let (true, Some(KvResult::Lost { reason, row })) = (op.required, &result) {
+                return Ok(Err(Lost { index, reason: *reason, row: row.clone() }));
+            }
+            decided.ops.push((op, result));
+        }
+        Ok(Ok(decided))
+    }
+
+    /// Writes what was decided, and answers the reads; one result per operation.
+    pub(crate) fn carry_out<S: TablesMut>(
+        self,
+        tenant: TenantId,
+        stamp: Stamp,
+        store: &mut S,
+    ) -> Result<Vec<KvResult>, StorageError> {
+        self.writes.store(stamp, store)?;
+        let mut budget = READ_BYTES_MAX;
+        let done = self.ops.into_iter().map(|(op, result)| match result {
+            Some(result) => Ok(result),
+            None => read(tenant, op, stamp, store, &mut budget),
+        });
+        done.collect()
+    }
 }
 
 /// Answers a batch that only reads, as of `now`; `None` when it has a write or a check.

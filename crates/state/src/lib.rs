@@ -39,6 +39,7 @@ pub mod step;
 pub mod tables;
 mod tick;
 pub mod timeline;
+mod transaction;
 mod transaction_id;
 #[cfg(test)]
 mod world;

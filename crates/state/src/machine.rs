@@ -6,6 +6,7 @@ use crate::step::{Memo, Step, get};
 use crate::tables::StorageError;
 use crate::{
     Storage, ack, dead_letter_admin, group_admin, kv, lease, pop, push, queue_admin, tick,
+    transaction,
 };
 use queen_core::command::Command;
 use queen_core::reply::{Event, Reply};
@@ -64,6 +65,7 @@ impl Machine {
             Command::PurgeDeadLetters(purge) => dead_letter_admin::purge(&mut step, purge),
             Command::Tick(tick) => tick::apply(&mut step, tick),
             Command::BreakHolds(command) => tick::break_holds(&mut step, command),
+            Command::Transaction(all) => transaction::apply(&mut step, all),
         };
         step.flush_segments();
         reply

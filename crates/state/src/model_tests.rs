@@ -7,21 +7,53 @@ use crate::world::*;
 use crate::{Machine, MemoryStore};
 use proptest::prelude::*;
 use queen_core::command::*;
+use queen_core::kv::{KvOp, KvOpKind};
 use queen_core::options::QueueOptions;
 use queen_core::reply::*;
+use queen_core::row::{LastStampRow, key};
+use queen_core::transaction::*;
 use queen_core::{LeaseId, MessageId, Offset, PartitionId, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTITIONS: [&str; 3] = ["a", "b", "c"];
 const GROUPS: [Option<&str>; 3] = [Some("g"), Some("h"), None];
 
+/// Ids of messages by partition.
+type Pushed = BTreeMap<usize, Vec<Option<u8>>>;
+/// An ack: partition, offset near the cursor, verdict, lease.
+type Near = (usize, u8, u8, u8);
+
 #[derive(Clone, Debug)]
 enum Op {
-    Push(BTreeMap<usize, Vec<Option<u8>>>),
-    Pop { group: usize, named: Option<usize>, batch: u32, width: u32, auto: bool, new: bool },
-    Ack { group: usize, items: Vec<(usize, u8, u8, u8)> },
-    Extend { group: usize, partition: usize, seconds: u32 },
-    Return { group: usize, partition: usize },
+    Push(Pushed),
+    Pop {
+        group: usize,
+        named: Option<usize>,
+        batch: u32,
+        width: u32,
+        auto: bool,
+        new: bool,
+    },
+    Ack {
+        group: usize,
+        items: Vec<Near>,
+    },
+    /// Acks, pushes and a gate, which holds or not, together.
+    Transaction {
+        group: usize,
+        items: Vec<Near>,
+        pushed: Pushed,
+        gate: Option<bool>,
+    },
+    Extend {
+        group: usize,
+        partition: usize,
+        seconds: u32,
+    },
+    Return {
+        group: usize,
+        partition: usize,
+    },
     Sleep(u64),
     Tick,
 }
@@ -31,8 +63,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let ids = proptest::collection::vec(proptest::option::of(0u8..12), 1..5);
     let named = proptest::option::weighted(0.25, p.clone());
     let item = (p.clone(), 0u8..12, 0u8..8, 0u8..8);
+    let pushed = proptest::collection::btree_map(p.clone(), ids, 1..4);
+    // In a transaction mostly what is refused alone is left out: else none would commit.
+    let sound = (p.clone(), 2u8..6, 0u8..8, prop_oneof![Just(0u8), Just(7u8)]);
+    let items = prop_oneof![
+        3 => proptest::collection::vec(sound, 0..3),
+        1 => proptest::collection::vec(item.clone(), 0..4),
+    ];
+    let gate = prop_oneof![4 => Just(Some(true)), 1 => Just(Some(false)), 2 => Just(None)];
+    let maybe = prop_oneof![2 => pushed.clone(), 1 => Just(Pushed::new())];
     let op = prop_oneof![
-        4 => proptest::collection::btree_map(p.clone(), ids, 1..4).prop_map(Op::Push),
+        4 => pushed.prop_map(Op::Push),
+        4 => (g.clone(), items, maybe, gate).prop_map(|(group, items, pushed, gate)|
+            Op::Transaction { group, items, pushed, gate }),
         6 => (g.clone(), named, 0u32..7, 1u32..4, proptest::bool::weighted(0.2), any::<bool>())
             .prop_map(|(group, named, batch, width, auto, new)|
                 Op::Pop { group, named, batch, width, auto, new }),
@@ -344,6 +387,58 @@ impl Model {
     }
 }
 
+/// Messages of a push, encoded.
+struct Made {
+    named: Vec<(usize, Vec<Option<String>>)>,
+    encoded: Vec<(Vec<u8>, u32)>,
+}
+
+impl Made {
+    fn of(pushed: &Pushed) -> Made {
+        let text = |id: &Option<u8>| id.map(|id| format!("id-{id}"));
+        let named: Vec<(usize, Vec<Option<String>>)> =
+            pushed.iter().map(|(p, ids)| (*p, ids.iter().map(text).collect())).collect();
+        let encoded = named
+            .iter()
+            .map(|(_, ids)| frames(&ids.iter().map(|id| (id.as_deref(), "{}")).collect::<Vec<_>>()))
+            .collect();
+        Made { named, encoded }
+    }
+
+    fn groups(&self) -> Vec<PushGroup<'_>> {
+        let groups = self.named.iter().zip(&self.encoded);
+        let groups = groups.map(|((p, ids), (bytes, text_bytes))| PushGroup {
+            queue: "q",
+            partition: PARTITIONS[*p],
+            count: ids.len() as u32,
+            has_transaction_ids: ids.iter().any(Option::is_some),
+            text_bytes: *text_bytes,
+            frames: bytes,
+        });
+        groups.collect()
+    }
+}
+
+/// A message to settle.
+struct Acked {
+    text: String,
+    partition: PartitionId,
+    verdict: Verdict,
+    lease: Option<LeaseId>,
+}
+
+impl Acked {
+    fn item(&self) -> AckItem<'_> {
+        AckItem {
+            transaction_id: &self.text,
+            partition: Some(self.partition),
+            verdict: self.verdict,
+            lease: self.lease.map_or(LeaseClaim::None, LeaseClaim::Id),
+            error: None,
+        }
+    }
+}
+
 /// The world under test, the model, and the twin.
 struct Trial {
     world: World,
@@ -376,6 +471,9 @@ impl Trial {
             Op::Push(groups) => self.push(groups),
             Op::Pop { .. } => self.pop(op),
             Op::Ack { group, items } => self.ack(*group, items),
+            Op::Transaction { group, items, pushed, gate } => {
+                self.transaction(*group, items, pushed, *gate);
+            }
             Op::Extend { group, partition, seconds } => {
                 self.touch_lease(*group, *partition, Some(*seconds));
             }
@@ -390,25 +488,16 @@ impl Trial {
         assert_eq!(self.world.letters("q").len(), self.model.letters);
     }
 
-    fn push(&mut self, pushed: &BTreeMap<usize, Vec<Option<u8>>>) {
-        let text = |id: &Option<u8>| id.map(|id| format!("id-{id}"));
-        let named: Vec<(usize, Vec<Option<String>>)> =
-            pushed.iter().map(|(p, ids)| (*p, ids.iter().map(text).collect())).collect();
-        let encoded: Vec<_> = named
-            .iter()
-            .map(|(_, ids)| frames(&ids.iter().map(|id| (id.as_deref(), "{}")).collect::<Vec<_>>()))
-            .collect();
-        let groups = named.iter().zip(&encoded).map(|((p, ids), (bytes, text_bytes))| PushGroup {
-            queue: "q",
-            partition: PARTITIONS[*p],
-            count: ids.len() as u32,
-            has_transaction_ids: ids.iter().any(Option::is_some),
-            text_bytes: *text_bytes,
-            frames: bytes,
-        });
-        let push = Push { tenant: TENANT, groups: groups.collect() };
+    fn push(&mut self, pushed: &Pushed) {
+        let made = Made::of(pushed);
+        let groups = made.groups();
+        let push = Push { tenant: TENANT, groups };
         let Reply::Push(replies) = self.apply(Command::Push(push)) else { panic!() };
-        for ((partition, ids), reply) in named.iter().zip(&replies) {
+        self.model_push(&made, &replies);
+    }
+
+    fn model_push(&mut self, made: &Made, replies: &[PushedGroup]) {
+        for ((partition, ids), reply) in made.named.iter().zip(replies) {
             self.model.push(*partition, ids, reply);
         }
     }
@@ -427,10 +516,19 @@ impl Trial {
         self.model.pop(group, &pop, &popped, self.world.now);
     }
 
-    /// Items are (partition, offset near the cursor, verdict, lease).
-    fn ack(&mut self, group: usize, items: &[(usize, u8, u8, u8)]) {
+    fn ack(&mut self, group: usize, near: &[Near]) {
+        let texts = self.texts(group, near);
+        let items: Vec<_> = texts.iter().map(Acked::item).collect();
+        let ack = Ack { tenant: TENANT, group: GROUPS[group], items: items.clone() };
+        let Reply::Ack(outcomes) = self.apply(Command::Ack(ack)) else { panic!() };
+        let expected = self.model.ack(group, &items, self.world.now);
+        assert_eq!(outcomes, expected, "{items:?}");
+    }
+
+    /// The messages that acks mean.
+    fn texts(&self, group: usize, near: &[Near]) -> Vec<Acked> {
         let mut texts = Vec::new();
-        for &(partition, near, verdict, lease) in items {
+        for &(partition, near, verdict, lease) in near {
             let p = &self.model.partitions[partition];
             let Some(id) = p.id else { continue };
             let cursor = match self.model.groups.get(&group) {
@@ -454,22 +552,69 @@ impl Trial {
                 6 => Verdict::Retry,
                 _ => Verdict::DeadLetter,
             };
-            texts.push((text, id, verdict, lease));
+            texts.push(Acked { text, partition: id, verdict, lease });
         }
-        let items: Vec<_> = texts
-            .iter()
-            .map(|(text, id, verdict, lease)| AckItem {
-                transaction_id: text,
-                partition: Some(*id),
-                verdict: *verdict,
-                lease: lease.map_or(LeaseClaim::None, LeaseClaim::Id),
-                error: None,
-            })
-            .collect();
+        texts
+    }
+
+    /// A transaction does what its parts do alone under its stamp, or nothing, and then a part says why.
+    fn transaction(&mut self, group: usize, near: &[Near], pushed: &Pushed, gate: Option<bool>) {
+        let (texts, made) = (self.texts(group, near), Made::of(pushed));
+        let items: Vec<_> = texts.iter().map(Acked::item).collect();
+        let holds = gate.is_none_or(|holds| holds);
+        // Nobody writes the gate's key: it holds while it asks for nothing.
+        let put = KvOpKind::Put { key: "k", value: "1", ttl_seconds: None, expect: None };
+        let check = KvOpKind::Check { key: "gate", expect: u64::from(!holds) };
+        let op = |kind| KvOp { ns: "n", kind, required: true };
+        let ops = if gate.is_some() { vec![op(put), op(check)] } else { Vec::new() };
+        let acks = vec![AckGroup { group: GROUPS[group], items: items.clone() }];
+        let (pushes, riders) = (made.groups(), ops.iter().cloned().map(Rider::Kv).collect());
+        let transaction = Transaction { tenant: TENANT, acks, pushes, riders };
+        let mut alone = self.world.store.clone();
+        let reply = self.apply(Command::Transaction(transaction));
+        let Reply::Transaction(TransactionOutcome { stamp, result }) = reply else { panic!() };
         let ack = Ack { tenant: TENANT, group: GROUPS[group], items: items.clone() };
-        let Reply::Ack(outcomes) = self.apply(Command::Ack(ack)) else { panic!() };
-        let expected = self.model.ack(group, &items, self.world.now);
-        assert_eq!(outcomes, expected, "{items:?}");
+        let push = Push { tenant: TENANT, groups: made.groups() };
+        let batch = KvBatch { tenant: TENANT, ops };
+        let mut machine = Machine::new();
+        let untouched = {
+            let mut store = alone.clone();
+            machine.with_step(stamp, &mut store, &mut Vec::new(), |step| {
+                step.put(key::META_LAST_STAMP, &LastStampRow(stamp));
+            });
+            store
+        };
+        let (acked, stored) = machine.with_step(stamp, &mut alone, &mut Vec::new(), |step| {
+            step.put(key::META_LAST_STAMP, &LastStampRow(stamp));
+            let Reply::Ack(acked) = crate::ack::apply(step, &ack).unwrap() else { panic!() };
+            let Reply::Push(groups) = crate::push::apply(step, &push).unwrap() else { panic!() };
+            drop(crate::kv::apply(&batch, stamp, step.store).unwrap());
+            step.flush_segments();
+            (acked, groups)
+        });
+        let old = |item: &PushedItem| matches!(item, PushedItem::Duplicate { stamp: at, .. } if *at < stamp);
+        let duplicate = stored.iter().any(|group| group.items.iter().any(old));
+        match result {
+            Ok(done) => {
+                assert!(holds && !duplicate && acked.iter().all(|one| one.refusal.is_none()));
+                assert!(self.world.store == alone, "the parts alone do something else");
+                assert_eq!((&done.acks[0], &done.pushes), (&acked, &stored));
+                assert_eq!(self.model.ack(group, &items, stamp.0), acked);
+                self.model_push(&made, &done.pushes);
+            }
+            Err(why) => {
+                assert!(self.world.store == untouched, "{why:?} left something");
+                match why {
+                    RolledBack::Ack { item, refusal, .. } => {
+                        let lapsed = acked[item].noop && items[item].lease != LeaseClaim::None;
+                        assert!(acked[item].refusal == Some(refusal) || lapsed, "{refusal:?}");
+                    }
+                    RolledBack::Duplicate { .. } => assert!(duplicate),
+                    RolledBack::Precondition { .. } => assert!(!holds),
+                    RolledBack::NoPartition { .. } => panic!("there was no position"),
+                }
+            }
+        }
     }
 
     /// Extends the lease of a cursor, or gives it back.

@@ -8,13 +8,14 @@
 //! number of groups, and two more per message that has a transaction id of its own.
 
 use crate::Storage;
-use crate::step::{Partition, Queue, Step};
+use crate::step::{Partition, Queue, Step, partition_named};
 use crate::tables::StorageError;
 use crate::transaction_id::{self, Found, Known, New};
 use queen_core::command::{Push, PushGroup};
 use queen_core::frame::{BadFrame, Frame, Frames};
 use queen_core::options::QueueOptions;
 use queen_core::reply::{Event, PushedGroup, PushedItem, Reply};
+use queen_core::row::transaction_id::hash;
 use queen_core::row::{PartitionRow, RunRow, key};
 use queen_core::run::RunHeader;
 use queen_core::table::Table;
@@ -34,25 +35,77 @@ pub(crate) fn apply<S: Storage>(
     step: &mut Step<'_, S>,
     push: &Push<'_>,
 ) -> Result<Reply, StorageError> {
-    // Looked at before anything changes, so that a refusal has no effect.
-    let items: Result<Vec<_>, BadFrame> = push.groups.iter().map(read_items).collect();
-    let items = match items {
-        Ok(items) => items,
-        Err(bad) => return Ok(Reply::Refused(Error::new(Code::BadBody, bad.to_string()))),
-    };
-    let mut queues = Vec::with_capacity(push.groups.len());
-    for group in &push.groups {
-        let queue = step.queue(push.tenant, group.queue)?;
-        if let Some(refusal) = queue.as_ref().and_then(|queue| unsealed(queue, group)) {
-            return Ok(Reply::Refused(refusal));
+    match Checked::new(step, push.tenant, &push.groups)? {
+        Ok(checked) => checked.append(step).map(Reply::Push),
+        Err(refusal) => Ok(Reply::Refused(refusal)),
+    }
+}
+
+/// Groups that may go into their queues. Making it changes nothing, so that a refusal has no effect.
+pub(crate) struct Checked<'g, 'a> {
+    tenant: TenantId,
+    groups: &'g [PushGroup<'a>],
+    /// Frames of the groups that have to be looked at.
+    items: Vec<Option<Vec<Item<'a>>>>,
+    /// Queues of the groups that were there.
+    queues: Vec<Option<Arc<Queue>>>,
+}
+
+impl<'g, 'a> Checked<'g, 'a> {
+    /// Looks at groups, no two of which have the same partition.
+    pub(crate) fn new<S: Storage>(
+        step: &mut Step<'_, S>,
+        tenant: TenantId,
+        groups: &'g [PushGroup<'a>],
+    ) -> Result<Result<Checked<'g, 'a>, Error>, StorageError> {
+        let items: Result<Vec<_>, BadFrame> = groups.iter().map(read_items).collect();
+        let items = match items {
+            Ok(items) => items,
+            Err(bad) => return Ok(Err(Error::new(Code::BadBody, bad.to_string()))),
+        };
+        let mut queues = Vec::with_capacity(groups.len());
+        for group in groups {
+            let queue = step.queue(tenant, group.queue)?;
+            if let Some(refusal) = queue.as_ref().and_then(|queue| unsealed(queue, group)) {
+                return Ok(Err(refusal));
+            }
+            queues.push(queue);
         }
-        queues.push(queue);
+        Ok(Ok(Checked { tenant, groups, items, queues }))
     }
-    let mut pushed = Vec::with_capacity(push.groups.len());
-    for ((group, items), queue) in push.groups.iter().zip(items).zip(queues) {
-        pushed.push(push_group(step, push.tenant, group, items, queue)?);
+
+    /// The first message, by group and number in it, whose transaction id a stored message has.
+    pub(crate) fn stored_duplicate<S: Storage>(
+        &self,
+        step: &Step<'_, S>,
+    ) -> Result<Option<(usize, usize)>, StorageError> {
+        for (at, group) in self.groups.iter().enumerate() {
+            let (Some(items), Some(queue)) = (&self.items[at], &self.queues[at]) else { continue };
+            let Some(partition) = partition_named(&*step.store, queue.id, group.partition)? else {
+                continue;
+            };
+            let (window, mut known) = (dedup_window(queue), Known::new(&partition));
+            for (number, item) in items.iter().enumerate() {
+                let Some(id) = crate::run::own_id(&item.frame) else { continue };
+                if let Found::Duplicate(_) = known.look_up(step, hash(&id), &id, window)? {
+                    return Ok(Some((at, number)));
+                }
+            }
+        }
+        Ok(None)
     }
-    Ok(Reply::Push(pushed))
+
+    /// Appends what is not there already; one result per group.
+    pub(crate) fn append<S: Storage>(
+        self,
+        step: &mut Step<'_, S>,
+    ) -> Result<Vec<PushedGroup>, StorageError> {
+        let mut pushed = Vec::with_capacity(self.groups.len());
+        for ((group, items), queue) in self.groups.iter().zip(self.items).zip(self.queues) {
+            pushed.push(push_group(step, self.tenant, group, items, queue)?);
+        }
+        Ok(pushed)
+    }
 }
 
 /// Appends one group, for other commands that push. The inner error is a refusal without effect.
@@ -147,6 +200,11 @@ fn push_group<S: Storage>(
     Ok(pushed(outcomes))
 }
 
+/// Seconds within which a transaction id is known in a queue; 0 = never.
+fn dedup_window(queue: &Queue) -> u64 {
+    queue.row.options.dedup_window_seconds.max(0) as u64
+}
+
 /// Decides which items are new, and remembers their transaction ids; gives each one's outcome and
 /// how many are new.
 fn deduplicate<S: Storage>(
@@ -155,7 +213,7 @@ fn deduplicate<S: Storage>(
     partition: &Partition,
     items: &[Item<'_>],
 ) -> Result<(Vec<PushedItem>, usize), StorageError> {
-    let window = queue.row.options.dedup_window_seconds.max(0) as u64;
+    let window = dedup_window(queue);
     let mut outcomes = Vec::with_capacity(items.len());
     let mut seen: HashMap<Cow<'_, str>, Offset> = HashMap::with_capacity(items.len());
     let mut known = Known::new(partition);
@@ -167,7 +225,7 @@ fn deduplicate<S: Storage>(
                 outcomes.push(PushedItem::Duplicate { offset, stamp: step.stamp });
                 continue;
             }
-            let hash = queen_core::row::transaction_id::hash(&id);
+            let hash = hash(&id);
             let others = match known.look_up(step, hash, &id, window)? {
                 Found::Duplicate(place) => {
                     let (offset, stamp) = (place.offset, place.stamp);

@@ -3,8 +3,10 @@
 use super::Family;
 
 /// Messages of pushes.
-pub const PUSH_MESSAGES: Family =
-    Family::counter("queen_process_push_messages_total", "Messages of answered push requests");
+pub const PUSH_MESSAGES: Family = Family::counter(
+    "queen_process_push_messages_total",
+    "Messages of answered pushes and of committed transactions",
+);
 /// Pushes.
 pub const PUSH_REQUESTS: Family =
     Family::counter("queen_process_push_requests_total", "Answered push requests");
@@ -15,11 +17,16 @@ pub const POP_MESSAGES: Family =
 pub const POP_REQUESTS: Family =
     Family::counter("queen_process_pop_requests_total", "Answered pop requests");
 /// Messages of acks.
-pub const ACK_MESSAGES: Family =
-    Family::counter("queen_process_ack_messages_total", "Messages of answered ack requests");
+pub const ACK_MESSAGES: Family = Family::counter(
+    "queen_process_ack_messages_total",
+    "Messages of answered acks and of committed transactions",
+);
 /// Acks.
 pub const ACK_REQUESTS: Family =
     Family::counter("queen_process_ack_requests_total", "Answered ack requests");
+/// Transactions.
+pub const TRANSACTIONS: Family =
+    Family::counter("queen_transactions_total", "Answered transactions").by(&["outcome"]);
 /// Leases given back.
 pub const RETURNED_LEASES: Family =
     Family::counter("queen_returned_leases_total", "Batches given back as their client had gone");
@@ -96,6 +103,7 @@ pub const ALL: &[&Family] = &[
     &POP_REQUESTS,
     &ACK_MESSAGES,
     &ACK_REQUESTS,
+    &TRANSACTIONS,
     &RETURNED_LEASES,
     &UPTIME,
     &RESIDENT_MEMORY,

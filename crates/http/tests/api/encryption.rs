@@ -98,6 +98,20 @@ async fn payloads_lie_sealed_on_the_disk_and_come_out_as_they_went_in() {
 }
 
 #[tokio::test]
+async fn what_a_transaction_pushes_is_sealed_too() {
+    let node = Node::start_with(ring(1, &[])).await;
+    encrypted(&node, "q").await;
+    let operations = json!([{"type": "push", "items": [
+        {"queue": "q", "payload": {"secret": MARKER}},
+        {"queue": "open", "payload": "not-encrypted-here"}]}]);
+    let reply = node.post("/api/v1/transaction", json!({"operations": operations})).await;
+    assert_eq!((reply.status, &reply.json()["success"]), (200, &json!(true)), "{}", reply.text());
+    assert_eq!(messages(&node.pop("q").await)[0]["data"]["secret"], MARKER);
+    assert_eq!(holding(node.dir(), MARKER), [""; 0]);
+    assert!(!holding(node.dir(), "not-encrypted-here").is_empty());
+}
+
+#[tokio::test]
 async fn pushes_that_race_a_configure_are_all_kept_and_those_after_it_are_sealed() {
     let node = Node::start_with(ring(1, &[])).await;
     node.push(json!([{"queue": "q", "payload": 0}])).await;

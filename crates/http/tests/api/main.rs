@@ -16,3 +16,4 @@ mod node;
 mod pop;
 mod push;
 mod queue;
+mod transaction;
