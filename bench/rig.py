@@ -1,4 +1,4 @@
-"""What a measurement of the sink runs beside: a broker, a SeaweedFS server, and looks into both.
+"""What a measurement runs beside: brokers, a SeaweedFS server, and looks into both.
 
 Everything listens on 127.0.0.1 and ends with the script.
 """
@@ -111,8 +111,10 @@ class Weed(Process):
 
 
 class Broker(Process):
-    def __init__(self, queen, folder, sink=None):
-        self.port = free_port()
+    """One node. Without settings for it to be one of several it is ready when this returns."""
+
+    def __init__(self, queen, folder, sink=None, cluster=None, port=None):
+        self.port = port or free_port()
         env = {key: value for key, value in os.environ.items() if not key.startswith("QUEEN_")}
         env |= {"PORT": str(self.port), "QUEEN_BIND_ADDR": "127.0.0.1", "QUEEN_RAFT_DIR": f"{folder}/data", "LOG_LEVEL": "warn",
                 "QUEEN_RAFT_DISK_HIGH_PCT": "98", "QUEEN_RAFT_DISK_LOW_PCT": "97"}
@@ -121,8 +123,9 @@ class Broker(Process):
                     "QUEEN_S3_ACCESS_KEY": "queen", "QUEEN_S3_SECRET_KEY": SECRET, "QUEEN_S3_START": "earliest", "QUEEN_S3_QUEUES": "*"}
             env |= sink
         self.queen, self.threads = queen, {}
-        super().__init__([str(queen), "serve"], folder, env)
-        until("the broker is ready", self.ready)
+        super().__init__([str(queen), "serve"], folder, env | (cluster or {}))
+        if cluster is None:
+            until("the broker is ready", self.ready)
 
     def ready(self):
         if self.child.poll() is not None:
@@ -138,6 +141,18 @@ class Broker(Process):
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}: {done.stderr}")
         return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def cpu(self):
+        """CPU seconds of the process since its start."""
+        words = Path(f"/proc/{self.child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def raft(self):
+        """Where the node stands; nothing while it does not answer."""
+        try:
+            return json.loads(get(self.port, "/metrics")[1])["raft"]
+        except (OSError, ValueError):
+            return None
 
     def queues(self):
         status = json.loads(get(self.port, "/status")[1])
@@ -163,6 +178,52 @@ class Broker(Process):
     def metric(self, name):
         text = get(self.port, "/metrics/prometheus")[1].decode()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)}
+
+
+class Three:
+    """Three nodes on loopback that form a cluster, all ready."""
+
+    def __init__(self, queen, folder):
+        self.queen, self.folder = queen, folder
+        self.ports = {node: (free_port(), free_port()) for node in (1, 2, 3)}
+        self.peers = ",".join(f"{node}=127.0.0.1:{raft}/127.0.0.1:{http}" for node, (raft, http) in self.ports.items())
+        self.nodes = {}
+        for node in self.ports:
+            self.start(node)
+        for broker in self.nodes.values():
+            until("the cluster is ready", broker.ready)
+
+    def start(self, node):
+        folder = f"{self.folder}/node-{node}"
+        os.makedirs(folder, exist_ok=True)
+        raft, http = self.ports[node]
+        env = {"QUEEN_RAFT_NODE_ID": str(node), "QUEEN_RAFT_PEERS": self.peers, "QUEEN_RAFT_LISTEN": f"127.0.0.1:{raft}",
+               "QUEEN_RAFT_TOKEN": "a token for measurements only"}
+        self.nodes[node] = Broker(self.queen, folder, cluster=env, port=http)
+
+    def leader(self):
+        """The node that leads."""
+        def look():
+            leading = [node for node, broker in self.nodes.items() if (broker.raft() or {}).get("leader")]
+            return leading[0] if len(leading) == 1 else None
+        return until("somebody leads", look)
+
+    def level(self):
+        """Whether all have applied the same."""
+        found = [broker.raft() for broker in self.nodes.values()]
+        return all(found) and len({row["applied"] for row in found} | {row["commit"] for row in found}) == 1
+
+    def cpu(self):
+        return sum(broker.cpu() for broker in self.nodes.values())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for broker in self.nodes.values():
+            broker.child.terminate()
+        for broker in self.nodes.values():
+            broker.stop()
 
 
 class Often:
