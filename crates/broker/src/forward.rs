@@ -227,9 +227,12 @@ impl Shared {
     }
 }
 
-/// Whoever leads, as soon as somebody does.
+/// Whoever leads, as soon as somebody does: nearly always at once.
 async fn leader(node: &RaftNode, shared: &Shared) -> Result<Leader, Error> {
     let mut known = node.leader();
+    if let Some(leader) = known.borrow().clone() {
+        return Ok(leader);
+    }
     let mut stop = shared.stop.subscribe();
     let somebody = known.wait_for(Option::is_some);
     tokio::select! {
