@@ -408,6 +408,34 @@ async fn a_leader_that_is_cut_off_refuses_and_follows_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_confirms_no_read_once_another_leads() {
+    let mut group = Group::started(3).await;
+    group.write(lines("a", 10)).await;
+    let old = group.leader().await;
+    let cut = group.members[old].node().clone();
+    group.members[old].isolate(true);
+    let exchange = cut.shared.exchange.clone().unwrap();
+    let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
+    let leads = |at: &usize| group.members[*at].node().leadership().borrow().is_some();
+    let new = async {
+        while !others.iter().any(leads) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *others.iter().find(|at| leads(at)).unwrap()
+    };
+    let new = within(20_000, "another leader", new).await;
+    let line = Bytes::from_static(b"later");
+    group.members[new].node().propose(line.clone()).unwrap();
+    group.holds(new, &line).await;
+    // Whether it has noticed by now or not.
+    let read = tokio::time::timeout(Duration::from_secs(5), exchange.confirmed_index()).await;
+    assert!(matches!(read, Ok(Err(NotProposed::NotLeader))), "{read:?}");
+    group.members[old].isolate(false);
+    group.all_hold("later").await;
+    group.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_restarts_applies_nothing_that_no_majority_had() {
     let mut group = Group::started(3).await;
     group.write(lines("a", 10)).await;

@@ -57,6 +57,33 @@ struct Pacer {
 
 /// Runs for as long as the node does.
 pub(crate) async fn run(exchange: Arc<Exchange>) {
+    tokio::join!(tell(exchange.clone()), pace(exchange));
+}
+
+/// Tells watchers which other node leads: as soon as the library knows, however long a question to the
+/// others takes meanwhile.
+async fn tell(exchange: Arc<Exchange>) {
+    let Some(mut server) = exchange.raft.get().map(|raft| raft.server_metrics()) else { return };
+    let mut tick = ticks();
+    loop {
+        let now = server.borrow_and_update().clone();
+        if now.state != ServerState::Leader || !now.vote.committed {
+            exchange.tell_leader(now.current_leader, now.vote.leader_id.term);
+        }
+        tokio::select! {
+            _ = tick.tick() => {}
+            changed = server.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tick
+}
+
+async fn pace(exchange: Arc<Exchange>) {
     let now = Instant::now();
     let mut pacer = Pacer {
         patience: draw(exchange.options.election),
@@ -68,8 +95,7 @@ pub(crate) async fn run(exchange: Arc<Exchange>) {
         silent: BTreeSet::new(),
         exchange,
     };
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = ticks();
     loop {
         tick.tick().await;
         pacer.look().await;
@@ -92,26 +118,9 @@ impl Pacer {
                 crate::exchange::Heard { at: Instant::now(), leader: None, lost: false };
         }
         let members = server.membership_config.membership().clone();
-        self.follow(server.current_leader, term);
         if members.voter_ids().any(|id| id == self.exchange.me) {
             self.maybe_stand(members.get_joint_config()).await;
         }
-    }
-
-    /// Tells watchers which other node leads, if it lives.
-    fn follow(&self, leader: Option<u64>, term: u64) {
-        let heard = *self.exchange.heard.lock();
-        let alive = !heard.lost && heard.at.elapsed() < self.exchange.options.election.1;
-        let leader = leader.filter(|id| *id != self.exchange.me && alive);
-        let leader = leader.map(|id| {
-            let Peer { raft, http } = self.exchange.address(id).unwrap_or_default().peer;
-            Leader { id, term, raft, http }
-        });
-        self.exchange.leader.send_if_modified(|now| {
-            let changed = *now != leader;
-            *now = leader;
-            changed
-        });
     }
 
     fn lead(&mut self, term: u64) {
@@ -230,6 +239,22 @@ fn is_majority(voters: &BTreeSet<u64>, has: impl Fn(&u64) -> bool) -> bool {
 }
 
 impl Exchange {
+    /// Tells watchers which other node leads, if it lives.
+    fn tell_leader(&self, leader: Option<u64>, term: u64) {
+        let heard = *self.heard.lock();
+        let alive = !heard.lost && heard.at.elapsed() < self.options.election.1;
+        let leader = leader.filter(|id| *id != self.me && alive);
+        let leader = leader.map(|id| {
+            let Peer { raft, http } = self.address(id).unwrap_or_default().peer;
+            Leader { id, term, raft, http }
+        });
+        self.leader.send_if_modified(|now| {
+            let changed = *now != leader;
+            *now = leader;
+            changed
+        });
+    }
+
     /// How long ago a majority last answered; `None` when this node is a majority by itself.
     pub(crate) fn quorum_age(&self) -> Option<Duration> {
         let raft = self.raft.get()?;

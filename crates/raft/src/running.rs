@@ -384,10 +384,11 @@ fn create_dir(dir: &Path) -> Result<(), StartError> {
 ///
 /// Alone a node elects itself at once and sends no heartbeats, so times are long to keep it quiet; log
 /// files are purged as soon as the machine's checkpoint allows. In a group, elections and pulses are the
-/// node's own (`pacing`), and the upper election timeout is only the leader's lease, which a planned
-/// hand-over has to wait for.
+/// node's own (`pacing`), and the upper election timeout is only the lease of [`crate::group`].
 fn config(grouped: bool) -> Result<Config, openraft::ConfigError> {
-    let (heartbeat, least, most) = if grouped { (60, 70, 80) } else { (1000, 3000, 5000) };
+    let lease = crate::group::LEASE_MS;
+    let (heartbeat, least, most) =
+        if grouped { (lease - 2, lease - 1, lease) } else { (1000, 3000, 5000) };
     let config = Config {
         cluster_name: "queen".into(),
         heartbeat_interval: heartbeat,
