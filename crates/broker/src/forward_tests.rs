@@ -4,8 +4,11 @@ use super::*;
 use crate::{BrokerOptions, Delivery};
 use queen_core::command::{GroupStart, Pop, Push, PushGroup, Seek, SeekTo};
 use queen_core::frame::Frame;
+use queen_core::kv::{KvOp, KvOpKind};
+use queen_core::lock::{LockOp, LockOpKind, LockResult, Locks};
 use queen_core::relay::HEAD_BYTES;
 use queen_core::reply::PushedGroup;
+use queen_core::transaction::{Rider, Transaction};
 use queen_core::{Stamp, TenantId};
 use queen_raft::{ClusterOptions, Peer};
 use std::collections::BTreeMap;
@@ -135,6 +138,50 @@ async fn a_node_holds_what_any_node_has_answered() {
     let (leader, others) = three.split().await;
     let forwarded: u64 = others.iter().map(|b| b.counters().forwarded.get()).sum();
     assert!(forwarded >= 2 && leader.counters().served.get() >= 2, "{forwarded}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_takes_transactions_and_locks_and_every_other_knows_at_once() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let (asker, other) = (&others[0], &others[1]);
+    let tenant = TenantId::DEFAULT;
+    let acquire = |owner| {
+        let kind = LockOpKind::Acquire { owner: Some(owner), ttl_seconds: 300, limit: 1 };
+        Locks { tenant, ops: vec![LockOp { name: "n", kind }] }
+    };
+    let taken = asker.locks(&acquire("a")).await.unwrap();
+    let LockResult::Acquired { token, .. } = taken[0] else { panic!("{taken:?}") };
+    for broker in [other, &leader] {
+        let held = broker.locks(&acquire("b")).await.unwrap();
+        assert!(matches!(&held[0], LockResult::Held(holders) if holders[0].token == token));
+        let get = Locks { tenant, ops: vec![LockOp { name: "n", kind: LockOpKind::Get }] };
+        let got = broker.locks(&get).await.unwrap();
+        assert!(matches!(&got[0], LockResult::Holders(holders) if holders[0].token == token));
+    }
+    let push = |text: &str, expect| {
+        let (queue, partition) = ("q", "p");
+        let frame = Frame { payload: text.as_bytes(), ..Frame::default() };
+        let mut frames = Vec::new();
+        frame.encode(&mut frames);
+        let text_bytes = frame.text_bytes() as u32;
+        async move {
+            let (count, has_transaction_ids, frames) = (1, false, &frames[..]);
+            let group =
+                PushGroup { queue, partition, count, has_transaction_ids, text_bytes, frames };
+            let kind = KvOpKind::Check { key: "n#0", expect };
+            let guard = KvOp { ns: "queen-locks", kind, required: true };
+            let (pushes, riders) = (vec![group], vec![Rider::Kv(guard)]);
+            let transaction = Transaction { tenant, acks: Vec::new(), pushes, riders };
+            asker.transaction(&transaction).await.unwrap().result.is_ok()
+        }
+    };
+    assert!(push("\"1\"", token).await);
+    assert!(!push("\"2\"", token + 1).await);
+    let delivery = other.pop(&pop("g"), None).await.unwrap().unwrap();
+    assert_eq!(texts(&delivery), ["\"1\""]);
+    delivery.undelivered.unwrap().delivered();
+    assert!(asker.counters().forwarded.get() >= 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

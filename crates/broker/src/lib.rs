@@ -27,6 +27,7 @@ pub mod keyring;
 pub mod kv;
 mod lease;
 mod lifecycle;
+mod lock;
 mod machine;
 mod machine_snapshot;
 mod parking;

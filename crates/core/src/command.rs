@@ -5,6 +5,7 @@
 //! (`queen-state`), what a request must look like to become one (`queen-http`, `queen-broker`).
 
 use crate::kv::KvOp;
+use crate::lock::Locks;
 use crate::options::OptionsPatch;
 use crate::transaction::Transaction;
 use crate::{LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
@@ -45,10 +46,12 @@ pub enum Command<'a> {
     BreakHolds(BreakHolds),
     #[serde(borrow)]
     Transaction(Transaction<'a>),
+    #[serde(borrow)]
+    Locks(Locks<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 17;
+pub const KINDS: u32 = 18;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -384,13 +387,7 @@ mod tests {
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let last = Transaction {
-            tenant: TenantId::DEFAULT,
-            acks: Vec::new(),
-            pushes: Vec::new(),
-            riders: Vec::new(),
-        };
-        let last = Command::Transaction(last).encode();
+        let last = Command::Locks(Locks { tenant: TenantId::DEFAULT, ops: Vec::new() }).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0]).is_err());
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kv::KvOpKind;
+use crate::lock::{LockOp, LockOpKind};
 use crate::options::Patch;
 use crate::transaction::{AckGroup, Position, Rider};
 
@@ -66,6 +67,19 @@ fn transaction() -> Transaction<'static> {
     Transaction { tenant: TENANT, acks, pushes: vec![push_group()], riders }
 }
 
+fn locks() -> Locks<'static> {
+    let op = |name, kind| LockOp { name, kind };
+    let acquire = LockOpKind::Acquire { owner: Some("o"), ttl_seconds: 300, limit: 3 };
+    let renew = LockOpKind::Renew { slot: 2, token: 300, owner: None, ttl_seconds: 9 };
+    let ops = vec![
+        op("a", acquire),
+        op("b", renew),
+        op("c", LockOpKind::Release { slot: 1, token: 300 }),
+        op("d", LockOpKind::Get),
+    ];
+    Locks { tenant: TENANT, ops }
+}
+
 /// Every variant, with every variant of what it holds.
 fn samples() -> Vec<Command<'static>> {
     let pop = |start, named| Pop {
@@ -118,6 +132,7 @@ fn samples() -> Vec<Command<'static>> {
         Command::ReplaySealed(ReplaySealed { replay, envelope: b"\x01 " }),
         Command::BreakHolds(BreakHolds { queues: vec![QueueId(300)] }),
         Command::Transaction(transaction()),
+        Command::Locks(locks()),
     ]
 }
 
@@ -147,7 +162,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..22, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..23, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -17,6 +17,7 @@ pub mod frame;
 pub mod ids;
 pub mod kv;
 pub mod limits;
+pub mod lock;
 pub mod metric;
 pub mod options;
 pub mod relay;

@@ -3,6 +3,7 @@
 //! Owns: the types. They never leave the process and are not persisted.
 
 use crate::kv::KvOutcome;
+use crate::lock::LockResult;
 use crate::options::QueueOptions;
 use crate::transaction::TransactionOutcome;
 use crate::{Error, LeaseId, Offset, PartitionId, QueueId, Stamp};
@@ -25,6 +26,7 @@ pub enum Reply {
     Purged(u64),
     Ticked(Ticked),
     Transaction(TransactionOutcome),
+    Locks(Vec<LockResult>),
     /// The command had no effect.
     Refused(Error),
 }

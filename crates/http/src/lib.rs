@@ -21,6 +21,7 @@ mod health;
 mod kv;
 mod kv_answer;
 mod lease;
+mod lock;
 mod metrics;
 mod pop;
 mod process;

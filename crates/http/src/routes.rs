@@ -6,8 +6,8 @@
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
-    ack, cluster, dead_letter, fetch, group, health, kv, lease, metrics, pop, push, queue, status,
-    transaction,
+    ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, metrics, pop, push, queue,
+    status, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -51,6 +51,7 @@ routes! {
     GET "/api/v1/pop/queue/:queue/partition/:partition" => pop::partition,
     GET "/api/v1/pop" => pop::discovery,
     POST "/api/v1/transaction" => transaction::transaction,
+    POST "/api/v1/locks" => lock::locks,
     POST "/api/v1/lease/:leaseId/extend" => lease::extend,
     GET "/health" => health::health,
     POST "/api/v1/kv" => kv::batch,

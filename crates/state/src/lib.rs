@@ -1,6 +1,6 @@
 //! The rules: a deterministic `apply` over ordered tables and queue logs.
 //!
-//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV and retention;
+//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks and retention;
 //! the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
 //! (`queen-raft`), time (a command's stamp is the only clock here).
 //!
@@ -20,6 +20,7 @@ pub mod hold;
 pub mod invariants;
 pub mod kv;
 pub mod lease;
+pub mod lock;
 pub mod logs;
 pub mod lost;
 mod machine;

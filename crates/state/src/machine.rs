@@ -5,7 +5,7 @@
 use crate::step::{Memo, Step, get};
 use crate::tables::StorageError;
 use crate::{
-    Storage, ack, dead_letter_admin, group_admin, kv, lease, pop, push, queue_admin, tick,
+    Storage, ack, dead_letter_admin, group_admin, kv, lease, lock, pop, push, queue_admin, tick,
     transaction,
 };
 use queen_core::command::Command;
@@ -66,6 +66,7 @@ impl Machine {
             Command::Tick(tick) => tick::apply(&mut step, tick),
             Command::BreakHolds(command) => tick::break_holds(&mut step, command),
             Command::Transaction(all) => transaction::apply(&mut step, all),
+            Command::Locks(locks) => lock::apply(locks, stamp, step.store).map(Reply::Locks),
         };
         step.flush_segments();
         reply

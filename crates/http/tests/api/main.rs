@@ -12,6 +12,7 @@ mod fetch;
 mod group;
 mod kv;
 mod lease;
+mod lock;
 mod node;
 mod pop;
 mod push;
