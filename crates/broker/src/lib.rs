@@ -1,6 +1,6 @@
 //! The shell around the rules: from a request's command to its durable answer.
 //!
-//! Owns: stamping and proposing (`proposer`), getting commands to whoever leads (`forward`, `peers`),
+//! Owns: stamping and proposing (`proposer`, `clock`), getting commands to whoever leads (`forward`, `peers`),
 //! applying what the log committed (`machine`), answering (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
 //! `disk`), letting time pass (`ticker`, `holds`), start and stop (`lifecycle`), the
 //! group for operators (`cluster`). One file per noun adds its
@@ -14,6 +14,7 @@
 mod ack;
 mod admission;
 mod broker;
+mod clock;
 pub mod cluster;
 mod counters;
 pub mod dead_letters;

@@ -1,15 +1,15 @@
 //! From a command to the log: stamps, order, and the place among the waiting.
 //!
-//! Owns: the stamp of each command (max of wall clock and last stamp + 1), the entry around it, the
-//! log clock of a node that does not lead. Leaves to others: joining what waits for the same sync
-//! (`queen-raft` does, while a sync is running, and never waits for more), commands that another
-//! node must propose (`forward`).
+//! Owns: the stamp of each command, the entry around it. Leaves to others: what time it is (`clock`),
+//! joining what waits for the same sync (`queen-raft` does, while a sync is running, and never waits
+//! for more), commands that another node must propose (`forward`).
 //! Upholds: `stamps-rise` on the way in; `queen-state` checks it again.
 //!
 //! A command is proposed in the term in which this node was found to lead, or not at all: so one
 //! that was not applied when a later term began never will be.
 
 use crate::admission::Permit;
+use crate::clock::{LogClock, Moment};
 use crate::counters::Counters;
 use crate::waiters::{Answered, To, Waiter, Waiters};
 use bytes::{Bytes, BytesMut};
@@ -20,7 +20,6 @@ use queen_core::relay::{AskHead, HEAD_BYTES};
 use queen_core::{Code, Error, Stamp, limits};
 use queen_raft::{NotProposed, RaftNode};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Bytes in front of a command: the entry's header and the command's length, or an ask's head.
@@ -34,9 +33,7 @@ pub(crate) struct Proposer {
 }
 
 struct Line {
-    last: Stamp,
-    /// The log clock when this node last heard of it from a leader.
-    heard: Option<(Stamp, Instant)>,
+    clock: LogClock,
     batch: u64,
     /// The term in which this node leads.
     term: Option<u64>,
@@ -59,8 +56,8 @@ pub(crate) struct Proposed {
 
 impl Proposer {
     pub(crate) fn new(origin: u64, counters: Arc<Counters>) -> Proposer {
-        let waiters = Waiters::default();
-        let line = Line { last: Stamp::ZERO, heard: None, batch: 0, term: None, waiters };
+        let clock = LogClock::new(Moment::now());
+        let line = Line { clock, batch: 0, term: None, waiters: Waiters::default() };
         Proposer { origin, node: OnceLock::new(), line: Mutex::new(line), counters }
     }
 
@@ -136,8 +133,8 @@ impl Proposer {
         waiter: Option<Waiter>,
     ) -> Result<(), Error> {
         let node = self.node.get().ok_or_else(|| refused(NotProposed::NotLeader))?;
-        let stamp = Stamp(wall().0.max(line.last.0 + 1));
-        let header = EntryHeader { origin, batch, first_stamp: stamp, count: 1 };
+        let first_stamp = line.clock.stamp(Moment::now());
+        let header = EntryHeader { origin, batch, first_stamp, count: 1 };
         let len = (entry.len() - FRONT) as u32;
         let mut front = [0; FRONT];
         front[..HEADER_BYTES].copy_from_slice(&header.bytes());
@@ -150,7 +147,6 @@ impl Proposer {
             line.waiters.remove((origin, batch));
             return Err(refused(e));
         }
-        line.last = stamp;
         self.counters.proposed.add(1);
         Ok(())
     }
@@ -174,11 +170,7 @@ impl Proposer {
     /// The waiter of an applied entry, if somebody here waits for it.
     pub(crate) fn applied(&self, header: &EntryHeader) -> Option<Waiter> {
         let mut line = self.line.lock();
-        line.last = line.last.max(header.stamp(header.count.saturating_sub(1)));
-        if line.term.is_none() {
-            let last = line.last;
-            line.hear(last);
-        }
+        line.clock.applied(header.stamp(header.count.saturating_sub(1)), Moment::now());
         line.waiters.take(header)
     }
 
@@ -192,6 +184,7 @@ impl Proposer {
     pub(crate) fn leads(&self, term: Option<u64>) {
         let mut line = self.line.lock();
         line.term = term;
+        line.clock.leads(term.is_some(), Moment::now());
         let foreign = line.waiters.take_foreign();
         drop(line);
         foreign.into_iter().for_each(Waiter::lost);
@@ -205,43 +198,23 @@ impl Proposer {
 
     /// Sets the clock after a replay.
     pub(crate) fn seen(&self, stamp: Stamp) {
-        let mut line = self.line.lock();
-        line.last = line.last.max(stamp);
+        self.line.lock().clock.applied(stamp, Moment::now());
     }
 
-    /// What the leader says its log clock is, which may be behind that of the one before.
+    /// What the leader says its log clock is.
     pub(crate) fn heard(&self, stamp: Stamp) {
-        self.line.lock().heard = Some((stamp, Instant::now()));
+        self.line.lock().clock.heard(stamp, Moment::now());
     }
 
     /// The log clock: what the next stamp will be at least. On a node that does not lead, the
-    /// leader's clock as last heard, and the time that has passed since on this machine; so a wall
-    /// clock that is wrong decides nothing there.
+    /// leader's clock as last heard, and the time that has passed since on this machine.
     pub(crate) fn now(&self) -> Stamp {
-        let line = self.line.lock();
-        let clock = match (line.term, line.heard) {
-            (None, Some((stamp, at))) => stamp.0 + at.elapsed().as_micros() as u64,
-            _ => wall().0,
-        };
-        Stamp(clock.max(line.last.0 + 1))
+        self.line.lock().clock.read(Moment::now())
     }
 
     /// Commands on their way.
     pub(crate) fn waiting(&self) -> usize {
         self.line.lock().waiters.len()
-    }
-}
-
-impl Line {
-    /// Takes an applied stamp for the log clock, unless it is known to be later already.
-    fn hear(&mut self, stamp: Stamp) {
-        let now = Instant::now();
-        let later = |(then, at): (Stamp, Instant)| {
-            then.0 + now.saturating_duration_since(at).as_micros() as u64 >= stamp.0
-        };
-        if !self.heard.is_some_and(later) {
-            self.heard = Some((stamp, now));
-        }
     }
 }
 
@@ -264,11 +237,6 @@ fn check_size(entry: &[u8]) -> Result<(), Error> {
         limits::ENTRY_BYTES_MAX
     );
     Err(Error::new(Code::BadRequest, text))
-}
-
-fn wall() -> Stamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Stamp(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 fn refused(e: NotProposed) -> Error {
