@@ -14,11 +14,13 @@ pub mod name;
 mod object;
 mod parquet;
 mod records;
+mod wait;
 mod window;
 
 pub use fault::{Fault, Kind};
 pub use files::Files;
 pub use records::{Accepted, Expected, Unanswered};
+pub use wait::{whole_lake, whole_lake_of};
 pub use window::sha256;
 
 use manifest::Manifest;

@@ -1,6 +1,6 @@
 //! A bucket that cannot be written: said in `/status` in words, and nothing lost.
 
-use crate::lake_wait::whole_lake;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{Broker, Item, Seaweed, Setup, sink_settings};
 use serde_json::Value;

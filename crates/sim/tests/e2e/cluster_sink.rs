@@ -1,7 +1,7 @@
 //! The sink on three nodes: its owner dies in the middle, the lake stays whole.
 
 use crate::cluster_load::Load;
-use crate::lake_wait::whole_lake;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{Cluster, Seaweed, sink_settings};
 use std::time::Duration;

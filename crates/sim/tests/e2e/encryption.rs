@@ -1,7 +1,7 @@
 //! An encrypted queue, from the push to the lake: nothing in the clear on the disk, nothing sealed
 //! in the lake, whatever the keys.
 
-use crate::lake_wait::whole_lake;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{Broker, Item, Seaweed, Setup, sink_settings};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! kill -9 at random moments and at each step of a commit: each record once in the lake.
 
-use crate::lake_wait::whole_lake;
 use queen_sim::chance::Chance;
 use queen_sim::lake::damage::Damage;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected, Layout, Unanswered, check, sha256};
 use queen_sim::process::{Client, Item, Seaweed, Setup, bucket, sink_settings};
 use std::collections::HashMap;

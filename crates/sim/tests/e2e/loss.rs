@@ -1,7 +1,7 @@
 //! Loss, end to end: what retention or a deletion took before the sink stands in a
 //! manifest, each record once, and later windows flow.
 
-use crate::lake_wait::whole_lake;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{Broker, Item, Seaweed, Setup, sink_settings};
 use serde_json::{Value, json};

@@ -12,7 +12,6 @@ mod credentials;
 mod encryption;
 mod full_disk;
 mod kill;
-mod lake_wait;
 mod loss;
 mod parquet;
 mod power_cut;

@@ -1,7 +1,7 @@
 //! A lake of Parquet on a real S3 server, held against what was pushed.
 
-use crate::lake_wait::whole_lake;
 use object_store::{Attribute, ObjectStoreExt};
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{Item, Seaweed, Setup, bucket, sink_settings};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The same log on two nodes' directories gives the same objects.
 
-use crate::lake_wait::whole_lake;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected, Files};
 use queen_sim::process::{FolderS3, Item, Seaweed, Setup, copy_directory, sink_settings};
 use std::collections::BTreeMap;

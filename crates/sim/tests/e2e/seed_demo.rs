@@ -1,7 +1,7 @@
 //! The demo of the seed, with its own settings and its own requests.
 
-use crate::lake_wait::whole_lake;
 use queen_core::Stamp;
+use queen_sim::lake::whole_lake;
 use queen_sim::lake::{Accepted, Expected};
 use queen_sim::process::{ACCESS_KEY, Pushed, SECRET_KEY, Seaweed, Setup};
 use std::time::Duration;

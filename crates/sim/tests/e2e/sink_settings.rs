@@ -1,6 +1,6 @@
 //! Each setting of the sink, against a real S3 server: what it promises is what lies in the bucket.
 
-use crate::lake_wait::whole_lake_of;
+use queen_sim::lake::whole_lake_of;
 use queen_sim::lake::{Accepted, Align, Expected, Files, Layout};
 use queen_sim::process::{ACCESS_KEY, Broker, Item, SECRET_KEY, Seaweed, Setup, sink_settings};
 use std::sync::Arc;

@@ -1,7 +1,12 @@
 //! Waiting for records to arrive in a lake.
+//!
+//! Owns: looking again until nothing is missing. Leaves to others: the check (`super`).
 
-use queen_sim::lake::{Expected, Files, Kind, Layout, Report, check};
+use super::{Expected, Files, Kind, Layout, Report, check};
 use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Checks the bucket until nothing is missing (or the patience is over) and gives the last report.
 ///
@@ -22,7 +27,7 @@ pub async fn whole_lake_of(
     patience: Duration,
 ) -> anyhow::Result<(Files, Report)> {
     let below = format!("{}/", layout.prefix);
-    let bucket = queen_sim::process::bucket(endpoint)?;
+    let bucket = crate::process::bucket(endpoint)?;
     let until = Instant::now() + patience;
     loop {
         let mut files = Files::of_bucket(&bucket).await?;
@@ -35,6 +40,6 @@ pub async fn whole_lake_of(
         if settled || !report.faults.iter().all(|f| settling(f.kind)) || Instant::now() > until {
             return Ok((files, report));
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(LOOK).await;
     }
 }
