@@ -134,6 +134,27 @@ impl Cluster {
         self.node(id)?.ready().await.with_context(|| format!("node {id}"))
     }
 
+    /// Empties the data directory of a node that does not run.
+    pub fn wipe(&mut self, id: u64) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.running.contains_key(&id), "node {id} runs");
+        for entry in std::fs::read_dir(self.dir(id))? {
+            let path = entry?.path();
+            let gone = match path.is_dir() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            gone.with_context(|| format!("remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Where a node listens for the others, and for clients.
+    pub fn addresses(&self, id: u64) -> anyhow::Result<(String, String)> {
+        let setup = self.setups.get(&id).with_context(|| format!("there is no node {id}"))?;
+        let raft = setup.variables.get("QUEEN_RAFT_LISTEN").cloned().unwrap_or_default();
+        Ok((raft, format!("{}:{}", setup.host, setup.port)))
+    }
+
     /// kill -9.
     pub fn kill(&mut self, id: u64) -> anyhow::Result<()> {
         self.node(id)?.kill()?;

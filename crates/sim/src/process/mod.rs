@@ -13,6 +13,7 @@ mod cluster;
 mod folder;
 mod ports;
 mod seaweed;
+mod small_disk;
 
 pub use broker::{Broker, Home, Setup, copy_directory};
 pub use client::{Answer, Client, Item, Pushed, push_body};
@@ -20,6 +21,7 @@ pub use cluster::{Cluster, Place};
 pub use folder::FolderS3;
 pub use ports::{free_port, free_port_pair};
 pub use seaweed::Seaweed;
+pub use small_disk::SmallDisk;
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};

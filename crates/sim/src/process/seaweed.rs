@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The process and its files; dropped, both go.
 pub struct Seaweed {
+    host: String,
     root: tempfile::TempDir,
     ports: Ports,
     child: Option<Child>,
@@ -29,8 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Seaweed {
-    /// Starts a server with an empty bucket.
+    /// Starts a server with an empty bucket on loopback.
     pub async fn start() -> anyhow::Result<Seaweed> {
+        Seaweed::at("127.0.0.1").await
+    }
+
+    /// Starts one at an address of this machine.
+    pub async fn at(host: &str) -> anyhow::Result<Seaweed> {
         let mut last = None;
         // Another process may take a port between finding and using it.
         for _ in 0..3 {
@@ -42,7 +48,7 @@ impl Seaweed {
                 filer: free_port_pair(),
                 admin: free_port_pair(),
             };
-            let mut server = Seaweed { root, ports, child: None };
+            let mut server = Seaweed { host: host.to_owned(), root, ports, child: None };
             match server.begin().await {
                 Ok(()) => return Ok(server),
                 Err(error) => last = Some(error),
@@ -68,7 +74,7 @@ impl Seaweed {
         }});
         std::fs::write(&identities, identity.to_string())?;
         self.child = Some(self.command(&data, &identities)?.spawn().context("start weed")?);
-        let health = format!("http://127.0.0.1:{}/healthz", self.ports.s3);
+        let health = format!("{}/healthz", self.endpoint());
         let http = reqwest::Client::builder().no_proxy().build()?;
         let until = Instant::now() + PATIENCE;
         loop {
@@ -104,7 +110,9 @@ impl Seaweed {
             .arg(format!("-dir={}", data.display()))
             .arg(format!("-s3.config={}", identities.display()))
             .arg(format!("-bucket={BUCKET}"))
-            .args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false"])
+            .arg(format!("-ip={}", self.host))
+            .arg(format!("-ip.bind={}", self.host))
+            .arg("-s3.autoCreateBucket=false")
             .args(["-s3.domainName=localhost", "-admin.ui=false", "-webdav=false"])
             .args(["-s3.port.iceberg=0", "-s3.port.lance=0"])
             .arg(format!("-s3.port={}", self.ports.s3))
@@ -122,7 +130,7 @@ impl Seaweed {
 
     /// Where it answers, or would.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports.s3)
+        format!("http://{}:{}", self.host, self.ports.s3)
     }
 
     /// Whether these bytes lie in the server's files as they are.

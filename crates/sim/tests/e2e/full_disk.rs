@@ -1,47 +1,14 @@
 //! A full disk: 507, and work goes on by itself when there is space again.
 
-use queen_sim::process::{Broker, Item, Setup};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use queen_sim::process::{Broker, Item, Setup, SmallDisk};
 use std::time::{Duration, Instant};
 
-/// A file system of its own in memory; unmounted when dropped.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(megabytes: u32) -> SmallDisk {
-        let folder = tempfile::tempdir().unwrap();
-        let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
-            .arg(folder.path())
-            .status()
-            .unwrap();
-        assert!(status.success(), "this test mounts a tmpfs: run it as root");
-        SmallDisk(folder)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// A file that takes all space but `left` bytes.
-    fn fill(&self, left: u64) -> PathBuf {
-        let path = std::ffi::CString::new(self.path().to_str().unwrap()).unwrap();
-        // SAFETY: statvfs writes one plain struct, which zeros are a value of.
-        let mut space: libc::statvfs = unsafe { std::mem::zeroed() };
-        let got = unsafe { libc::statvfs(path.as_ptr(), &mut space) };
-        assert_eq!(got, 0);
-        let free = space.f_bavail * space.f_frsize;
-        let ballast = self.path().join("ballast");
-        std::fs::write(&ballast, vec![1u8; free.saturating_sub(left) as usize]).unwrap();
-        ballast
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
+/// A small disk, with the folder at which it is mounted.
+fn small_disk() -> (tempfile::TempDir, SmallDisk) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk =
+        SmallDisk::mount(folder.path(), 400).expect("this test mounts a tmpfs: run it as root");
+    (folder, disk)
 }
 
 fn item(n: u64, len: usize) -> Item {
@@ -116,32 +83,32 @@ async fn all_there(broker: &Broker, answered: u64) {
 
 #[tokio::test]
 async fn a_disk_over_its_high_mark_answers_507_and_recovers_by_itself() {
-    let disk = SmallDisk::mount(400);
+    let (_folder, disk) = small_disk();
     let setup = Setup::new(&disk.path().join("data"))
         .with([("QUEEN_RAFT_DISK_HIGH_PCT", "85"), ("QUEEN_RAFT_DISK_LOW_PCT", "80")]);
     let broker = setup.start().await.unwrap();
     broker.client().push(&[item(0, 1000)]).await.unwrap();
-    let ballast = disk.fill(40 << 20);
+    disk.fill(40 << 20).unwrap();
     until_known(&broker).await;
     let answered = pushed_until_full(&broker, 1).await;
     assert_eq!(answered, 1, "the mark is known before a push");
     // There is space below the mark: claims and acks go on.
     let pop = broker.client().get("/api/v1/pop/queue/q?batch=1").await.unwrap();
     assert_eq!(pop.status, 200, "{}", pop.text);
-    std::fs::remove_file(ballast).unwrap();
+    disk.clear().unwrap();
     pushed_again(&broker, answered).await;
     all_there(&broker, answered + 1).await;
 }
 
 #[tokio::test]
 async fn a_disk_without_a_byte_left_answers_507_and_loses_nothing() {
-    let disk = SmallDisk::mount(400);
+    let (_folder, disk) = small_disk();
     let setup = Setup::new(&disk.path().join("data"));
     let mut broker = setup.start().await.unwrap();
     broker.client().push(&[item(0, 1000)]).await.unwrap();
-    let ballast = disk.fill(1 << 20);
+    disk.fill(1 << 20).unwrap();
     let answered = pushed_until_full(&broker, 1).await;
-    std::fs::remove_file(ballast).unwrap();
+    disk.clear().unwrap();
     pushed_again(&broker, answered).await;
     all_there(&broker, answered + 1).await;
     broker.kill().unwrap();
