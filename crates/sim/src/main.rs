@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the sink's loop against simulated broker and bucket under seeded faults.
 #[derive(Parser)]
@@ -49,6 +50,12 @@ enum Other {
         /// Seconds of faults in each run.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+        /// Each kind of fault once, however long that takes.
+        #[arg(long, conflicts_with = "seconds")]
+        once: bool,
+        /// Only this kind of fault, such as KillLeader; may be given again.
+        #[arg(long, value_parser = kind)]
+        only: Vec<faults::Kind>,
         /// Where histories are kept.
         #[arg(long, default_value = "target/faults")]
         folder: PathBuf,
@@ -72,20 +79,33 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn kind(name: &str) -> Result<faults::Kind, String> {
+    faults::Kind::from_name(name).ok_or_else(|| {
+        let names = faults::Kind::ALL.map(|kind| format!("{kind:?}")).join(", ");
+        format!("{name:?} is no kind of fault, give one of {names}")
+    })
+}
+
 /// Runs processes; whether all was well.
 async fn real(other: Other) -> anyhow::Result<bool> {
     match other {
-        Other::Faults { seed, seeds, seconds, folder, set } => {
-            let length = Duration::from_secs(seconds);
+        Other::Faults { seed, seeds, seconds, once, only, folder, set } => {
+            let length = (!once).then(|| Duration::from_secs(seconds));
+            let mut summary = faults::Summary::default();
+            let mut well = true;
             for seed in seed.map_or(seeds, |seed| seed..seed + 1) {
-                let (folder, variables) = (folder.clone(), set.clone());
-                let options = faults::Options { seed, length, folder, variables };
+                let (folder, variables, only) = (folder.clone(), set.clone(), only.clone());
+                let options = faults::Options { seed, length, folder, variables, only };
                 let report = faults::run(&options).await?;
-                print!("{}", report.text(length));
-                if !report.wrong.is_empty() {
-                    return Ok(false);
+                print!("{}", report.text());
+                summary.add(&report);
+                well = report.wrong.is_empty();
+                if !well {
+                    break;
                 }
             }
+            print!("{}", summary.text());
+            return Ok(well);
         }
         Other::Failover { kills, folder } => {
             let times = faults::failover(kills, &folder).await?;
@@ -97,9 +117,26 @@ async fn real(other: Other) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// The same until somebody interrupts it: what was begun is dropped then, and takes away its
+/// processes, namespaces and files.
+async fn real_or_interrupted(other: Other) -> anyhow::Result<bool> {
+    let mut ends = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = real(other) => done,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            anyhow::bail!("interrupted")
+        }
+        _ = ends.recv() => anyhow::bail!("terminated"),
+    }
+}
+
 fn real_code(other: Other) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new();
-    match runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(real(other))) {
+    let done = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(real_or_interrupted(other)));
+    match done {
         Ok(well) => ExitCode::from(u8::from(!well)),
         Err(why) => {
             eprintln!("{why:#}");

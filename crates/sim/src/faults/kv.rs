@@ -220,6 +220,8 @@ impl Worker {
         let result = match answer {
             Ok(Ok(answer)) if answer.status == 200 => Some(answer.json()["results"][0].clone()),
             Ok(Err(why)) if never_sent(&why) => return,
+            // Refused before it was logged: the disk is full.
+            Ok(Ok(answer)) if answer.status == 507 => return,
             _ => None,
         };
         let end = result.as_ref().map(|_| self.history.now());

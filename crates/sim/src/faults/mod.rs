@@ -1,16 +1,28 @@
 //! Real processes under seeded faults: kill, pause, stop, cut links; with clients that work meanwhile
 //! and checkers of what they were answered (`docs/design/faults.md`).
 //!
-//! Owns: one run (`run`), the measure of failover (`failover`), and what a run is judged by. Leaves to
+//! Owns: one run (`run`), the measure of failover (`failover`), what a run is judged by, and what is
+//! told of it (`report`). Leaves to
 //! others: processes (`crate::process`), the rules of the product.
 
+mod clock;
 mod failover;
 mod history;
 mod kv;
+mod lease;
+mod means;
+mod members;
 mod net;
+mod power;
+mod preload;
 mod queue;
+mod report;
 mod run;
+mod scene;
 mod schedule;
+mod sink;
 
 pub use failover::failover;
-pub use run::{Options, Report, run};
+pub use report::{Report, Summary};
+pub use run::{Options, run};
+pub use schedule::Kind;

@@ -10,6 +10,10 @@ use std::process::Command;
 
 /// Begins the names of namespaces, bridges and links; the owner's process id follows.
 const PREFIX: &str = "qf";
+/// This machine's own address, from which clients call.
+const CLIENTS: u64 = 254;
+/// Where the bucket answers: cut off from a node, the node goes on answering clients.
+const BUCKET: u64 = 253;
 /// Goes to no one: what is sent there is lost without a word, as on a cut line.
 const NOBODY: &str = "02:00:00:00:00:01";
 
@@ -53,6 +57,16 @@ fn owner(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
 
+/// What `from` sends reaches `to` again, if it did not.
+fn join(from: u64, to: u64) -> anyhow::Result<()> {
+    let inside = namespace(from);
+    let known = ip(&["-n", &inside, "neigh", "show", &address(to)])?;
+    if known.contains("PERMANENT") {
+        ip(&["-n", &inside, "neigh", "del", &address(to), "dev", "eth0"])?;
+    }
+    Ok(())
+}
+
 /// Takes away what processes left that live no more.
 fn sweep() -> anyhow::Result<()> {
     let dead =
@@ -88,7 +102,9 @@ impl Net {
     fn make(&self) -> anyhow::Result<()> {
         let bridge = bridge();
         ip(&["link", "add", &bridge, "type", "bridge"])?;
-        ip(&["addr", "add", &format!("{}/24", address(254)), "dev", &bridge])?;
+        for own in [CLIENTS, BUCKET] {
+            ip(&["addr", "add", &format!("{}/24", address(own)), "dev", &bridge])?;
+        }
         ip(&["link", "set", &bridge, "up"])?;
         for id in 1..=self.size {
             let (inside, outside) = (namespace(id), format!("{bridge}-{id}"));
@@ -115,6 +131,21 @@ impl Net {
         self.slows
     }
 
+    /// The address of the bucket's server.
+    pub fn bucket(&self) -> String {
+        address(BUCKET)
+    }
+
+    /// From now on the node does not reach the bucket.
+    pub fn cut_bucket(&self, id: u64) -> anyhow::Result<()> {
+        self.cut(id, BUCKET)
+    }
+
+    /// Every node reaches the bucket again.
+    pub fn heal_bucket(&self) -> anyhow::Result<()> {
+        (1..=self.size).try_for_each(|id| join(id, BUCKET))
+    }
+
     /// From now on nothing that `from` sends reaches `to`.
     pub fn cut(&self, from: u64, to: u64) -> anyhow::Result<()> {
         let neighbour = ["neigh", "replace", &address(to), "lladdr", NOBODY];
@@ -129,15 +160,11 @@ impl Net {
         run("tc", &[&["qdisc", "replace", "dev", &link, "root"], &how[..]].concat()).map(drop)
     }
 
-    /// All links are whole again.
+    /// All links between nodes are whole again.
     pub fn heal(&self) -> anyhow::Result<()> {
         for id in 1..=self.size {
             for other in (1..=self.size).filter(|other| *other != id) {
-                let inside = namespace(id);
-                let known = ip(&["-n", &inside, "neigh", "show", &address(other)])?;
-                if known.contains("PERMANENT") {
-                    ip(&["-n", &inside, "neigh", "del", &address(other), "dev", "eth0"])?;
-                }
+                join(id, other)?;
             }
             if self.slows {
                 // An error says that it was not slowed.

@@ -5,6 +5,7 @@
 
 use super::history::History;
 use crate::chance::Chance;
+use crate::lake::{Accepted, Expected};
 use crate::process::{Client, Item};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -67,6 +68,21 @@ impl Facts {
     /// Records whose ack was answered.
     pub fn settled(&self) -> usize {
         self.acked.len()
+    }
+
+    /// What a copy of the queue must hold.
+    pub fn expected(&self) -> Expected {
+        let mut expected = Expected::new();
+        for (partition, records) in &self.pushed {
+            expected.accepted.extend(records.iter().map(|(id, offset)| Accepted {
+                queue: QUEUE.to_owned(),
+                partition: partition.clone(),
+                offset: *offset,
+                transaction_id: id.clone(),
+                payload: payload_of(id).into_bytes(),
+            }));
+        }
+        expected
     }
 
     /// Whether all that was answered has been delivered.
@@ -164,6 +180,11 @@ pub async fn read_logs(clients: &[Client], facts: &Facts) -> anyhow::Result<Vec<
     Ok(wrong)
 }
 
+/// The payload of a record: its number.
+fn payload_of(id: &str) -> String {
+    id.split('-').next_back().unwrap_or_default().to_owned()
+}
+
 fn placed(records: &Value) -> Vec<Placed> {
     let one = |record: &Value| {
         Some((record["transactionId"].as_str()?.to_owned(), record["offset"].as_u64()?))
@@ -237,11 +258,11 @@ impl Shared {
         let partition = format!("p-{number}");
         let mut next = 0;
         while self.produces.load(Ordering::Relaxed) {
-            let item = |n: u64| Item {
-                queue: QUEUE.to_owned(),
-                partition: partition.clone(),
-                transaction_id: Some(format!("{number}-{n}")),
-                payload: n.to_string(),
+            let item = |n: u64| {
+                let id = format!("{number}-{n}");
+                let (queue, partition) = (QUEUE.to_owned(), partition.clone());
+                let payload = payload_of(&id);
+                Item { queue, partition, transaction_id: Some(id), payload }
             };
             let items: Vec<Item> = (next..next + BATCH).map(item).collect();
             next += BATCH;
@@ -300,8 +321,17 @@ impl Shared {
             let asked = self.history.now();
             let answer = match tokio::time::timeout(PATIENCE, client.get(&path)).await {
                 Ok(Ok(answer)) if answer.status == 200 => answer.json(),
-                Ok(Ok(answer)) if answer.status == 204 => continue,
-                _ => {
+                Ok(Ok(answer)) if answer.status == 204 => {
+                    self.history.note("popped", json!({"node": node, "asked": asked}));
+                    continue;
+                }
+                other => {
+                    let why = other.map(|answer| answer.map(|answer| answer.text));
+                    let why = why.map_or("no answer".to_owned(), |why| match why {
+                        Ok(text) => text,
+                        Err(error) => error.to_string(),
+                    });
+                    self.history.note("no pop", json!({"node": node, "asked": asked, "why": why}));
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }
