@@ -28,6 +28,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 /// Bytes of requests to the leader that are on their way from this node, at most.
@@ -43,8 +44,11 @@ pub(crate) struct Exchange {
     pub(crate) options: ClusterOptions,
     pub(crate) streams: Streams,
     pub(crate) token: hmac::Key,
-    /// The runtime of all that is done here.
-    pub(crate) runtime: tokio::runtime::Handle,
+    /// The runtime of all that is done here, but for appends.
+    pub(crate) runtime: Handle,
+    /// The runtime of the library, which appends come from and go to: between it and their connections
+    /// no thread wakes another.
+    pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) gather: Arc<Gather>,
     pub(crate) raft: OnceLock<Raft<TypeConfig>>,
@@ -92,7 +96,8 @@ pub(crate) struct Parts {
     pub(crate) disk: DiskId,
     pub(crate) options: ClusterOptions,
     pub(crate) streams: Streams,
-    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) runtime: Handle,
+    pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) gather: Arc<Gather>,
     pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
@@ -101,7 +106,8 @@ pub(crate) struct Parts {
 
 impl Exchange {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, disk, options, streams, runtime, machine, gather, service, leader } = parts;
+        let Parts { me, disk, options, streams, runtime, core, .. } = parts;
+        let Parts { machine, gather, service, leader, .. } = parts;
         Arc::new_cyclic(|weak| Self {
             me,
             disk,
@@ -109,6 +115,7 @@ impl Exchange {
             options,
             streams,
             runtime,
+            core,
             machine,
             gather,
             raft: OnceLock::new(),
@@ -180,10 +187,15 @@ impl Exchange {
                 });
                 connecting
             });
-            let _runtime = self.runtime.enter();
+            let _runtime = self.home(purpose).enter();
             Link::new(purpose, connect)
         });
         Some(link.clone())
+    }
+
+    /// The runtime of connections for `purpose`.
+    fn home(&self, purpose: Purpose) -> &Handle {
+        if purpose == Purpose::Append { &self.core } else { &self.runtime }
     }
 
     /// Connects to a node and greets it.
@@ -393,6 +405,10 @@ impl Answers for Exchange {
             self.known_again(caller.from);
         }
         Verdict::Welcome
+    }
+
+    fn home(&self, caller: &Caller) -> Handle {
+        Exchange::home(self, caller.purpose).clone()
     }
 
     fn answer(

@@ -7,8 +7,11 @@
 //! `length u32 little-endian, postcard of Head, then each entry as a record of the log's own format`, so
 //! every entry carries its checksum from the leader's memory to the follower's.
 
+use crate::net::frame::Parts;
 use crate::types::{self, Entry, Id, TypeConfig, Vote};
-use crate::wal::{RECORD_HEADER_BYTES, RecordHeader, decode_body, encode_record, record_is_sound};
+use crate::wal::{
+    RECORD_HEADER_BYTES, RecordHeader, decode_body, encode_record, record_bytes, record_is_sound,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use openraft::raft::AppendEntriesRequest;
 use parking_lot::Mutex;
@@ -84,27 +87,27 @@ impl Encoder {
         {
             return Ok(bytes.clone());
         }
-        let mut out = Vec::new();
-        for entry in entries {
-            encode_record(&mut out, &types::to_wal(entry)?, 0, 0);
-        }
+        let entries: Result<Vec<_>, _> = entries.into_iter().map(types::to_wal).collect();
+        let entries = entries?;
+        let bytes: u64 = entries.iter().map(record_bytes).sum();
+        let mut out = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        entries.iter().for_each(|entry| encode_record(&mut out, entry, 0, 0));
         let bytes = Bytes::from(out);
         *self.0.lock() = Some((first, last, bytes.clone()));
         Ok(bytes)
     }
 
+    /// The body of an append: its head, and the entries, which peers share.
     pub(crate) fn append(
         &self,
         request: AppendEntriesRequest<TypeConfig>,
-    ) -> Result<Bytes, types::BadEntry> {
+    ) -> Result<Parts, types::BadEntry> {
         let AppendEntriesRequest { vote, prev_log_id, entries, leader_commit } = request;
         let head = encode(&Head { vote, previous: prev_log_id, committed: leader_commit });
-        let records = self.records(entries)?;
-        let mut out = BytesMut::with_capacity(4 + head.len() + records.len());
-        out.put_u32_le(head.len() as u32);
-        out.put_slice(&head);
-        out.put_slice(&records);
-        Ok(out.freeze())
+        let mut first = BytesMut::with_capacity(4 + head.len());
+        first.put_u32_le(head.len() as u32);
+        first.put_slice(&head);
+        Ok([first.freeze(), self.records(entries)?])
     }
 }
 
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_append_is_read_back_and_a_changed_one_is_refused() {
-        let bytes = Encoder::default().append(sample()).unwrap();
+        let bytes = Bytes::from(Encoder::default().append(sample()).unwrap().concat());
         let back = decode_append(bytes.clone()).unwrap();
         assert_eq!((back.vote, &back.entries), (sample().vote, &sample().entries));
         assert_eq!((back.prev_log_id, back.leader_commit), {

@@ -33,7 +33,7 @@ pub(crate) fn run(
     life: watch::Sender<Life>,
     watched: watch::Receiver<Life>,
 ) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(source) => {
@@ -146,6 +146,7 @@ impl Running {
                 options: cluster.clone(),
                 streams,
                 runtime,
+                core: tokio::runtime::Handle::current(),
                 machine: machine.clone(),
                 gather: gather.clone(),
                 service: service.clone(),

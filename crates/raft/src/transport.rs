@@ -5,7 +5,7 @@
 
 use crate::exchange::Exchange;
 use crate::message;
-use crate::net::frame::Kind;
+use crate::net::frame::{Kind, Parts};
 use crate::net::greeting::Purpose;
 use crate::net::link::{Link, LinkError};
 use crate::snapshots;
@@ -57,11 +57,11 @@ impl Client {
         &self,
         purpose: Purpose,
         kind: Kind,
-        body: Bytes,
+        body: Parts,
         limit: Duration,
     ) -> Result<Bytes, Unreachable> {
         let link = self.link(purpose)?;
-        link.ask(kind, body, limit).await.map_err(|error: LinkError| unreachable(&error))
+        link.ask_parts(kind, body, limit).await.map_err(|error: LinkError| unreachable(&error))
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Unreachable> {
@@ -129,7 +129,7 @@ impl RaftNetwork<TypeConfig> for Client {
         request: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RpcError> {
-        let body = message::encode(&request);
+        let body = [message::encode(&request), Bytes::new()];
         let answer = self.ask(Purpose::Control, Kind::Vote, body, VOTE).await?;
         Ok(self.read(&answer)?)
     }

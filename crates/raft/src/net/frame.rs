@@ -11,11 +11,13 @@
 //!
 //! A request carries a number of its sender's choice, its answer the same one. Kinds: see [`Kind`].
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const HEADER: usize = 17;
+/// What an end reads from its connection at once, at least: small frames in one call of the system.
+pub(crate) const READ_AHEAD: usize = 16 << 10;
 /// A body takes memory in steps of this, as its bytes arrive.
 const STEP: usize = 1 << 20;
 
@@ -74,26 +76,34 @@ pub(crate) struct Frame {
     pub(crate) body: Bytes,
 }
 
-fn checksum(request: u64, kind: u8, body: &[u8]) -> u32 {
+/// The two parts of a body that is sent: the second may be shared with other frames.
+pub(crate) type Parts = [Bytes; 2];
+
+fn checksum(request: u64, kind: u8, body: [&[u8]; 2]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&request.to_le_bytes());
     hasher.update(&[kind]);
-    hasher.update(body);
+    body.into_iter().for_each(|part| hasher.update(part));
     hasher.finalize()
 }
 
 /// Writes a frame; the caller flushes.
-pub(crate) async fn write(out: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> io::Result<()> {
-    let length = u32::try_from(frame.body.len())
+pub(crate) async fn write(
+    out: &mut (impl AsyncWrite + Unpin),
+    request: u64,
+    kind: Kind,
+    [first, second]: &Parts,
+) -> io::Result<()> {
+    let length = u32::try_from(first.len() + second.len())
         .map_err(|_| io::Error::other("a frame has at most 4 GiB"))?;
-    let kind = frame.kind as u8;
+    let kind = kind as u8;
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&length.to_le_bytes());
-    header[4..8].copy_from_slice(&checksum(frame.request, kind, &frame.body).to_le_bytes());
-    header[8..16].copy_from_slice(&frame.request.to_le_bytes());
+    header[4..8].copy_from_slice(&checksum(request, kind, [first, second]).to_le_bytes());
+    header[8..16].copy_from_slice(&request.to_le_bytes());
     header[16] = kind;
-    out.write_all(&header).await?;
-    out.write_all(&frame.body).await
+    // One call of the system for all of it, where it does not fit the caller's buffer.
+    out.write_all_buf(&mut Buf::chain(&header[..], &first[..]).chain(&second[..])).await
 }
 
 /// Reads a frame whose body has at most `most` bytes.
@@ -115,7 +125,7 @@ pub(crate) async fn read(input: &mut (impl AsyncRead + Unpin), most: usize) -> i
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    if checksum(request, kind, &body) != crc {
+    if checksum(request, kind, [&body, &[]]) != crc {
         return Err(bad("a frame has a wrong checksum".into()));
     }
     let kind = Kind::decode(kind).ok_or_else(|| bad(format!("a frame of unknown kind {kind}")))?;
@@ -128,7 +138,9 @@ mod tests {
 
     async fn bytes_of(frame: &Frame) -> Vec<u8> {
         let mut out = Vec::new();
-        write(&mut out, frame).await.unwrap();
+        let (first, second) = frame.body.split_at(frame.body.len() / 2);
+        let parts = [first, second].map(Bytes::copy_from_slice);
+        write(&mut out, frame.request, frame.kind, &parts).await.unwrap();
         out
     }
 

@@ -5,7 +5,7 @@
 //! asked (`transport`, `group`).
 //! Upholds: `not-sent-is-true`: a request that fails with [`LinkError::NotSent`] has had no byte written.
 
-use super::frame::{self, Frame, Kind};
+use super::frame::{self, Kind, Parts};
 use super::greeting::Purpose;
 use super::stream::Stream;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, BufWriter, ReadHalf};
+use tokio::io::{AsyncWriteExt, BufReader, BufWriter, ReadHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -51,7 +51,7 @@ type Answer = oneshot::Sender<Result<Bytes, LinkError>>;
 
 struct Request {
     kind: Kind,
-    body: Bytes,
+    body: Parts,
     answer: Answer,
 }
 
@@ -78,6 +78,16 @@ impl Link {
         &self,
         kind: Kind,
         body: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, LinkError> {
+        self.ask_parts(kind, [body, Bytes::new()], limit).await
+    }
+
+    /// The same, of a body in two parts.
+    pub(crate) async fn ask_parts(
+        &self,
+        kind: Kind,
+        body: Parts,
         limit: Duration,
     ) -> Result<Bytes, LinkError> {
         let ended = || LinkError::NotSent("this node is stopping".into());
@@ -148,9 +158,8 @@ async fn talk(
         if let Some(Request { kind, body, answer }) = next.take() {
             number += 1;
             open.lock().answers.insert(number, answer);
-            let frame = Frame { request: number, kind, body };
             used = Instant::now();
-            if let Err(error) = write(&mut output, &frame).await {
+            if let Err(error) = write(&mut output, number, kind, &body).await {
                 break error.to_string();
             }
             continue_or_flush(&mut next, queued);
@@ -177,8 +186,7 @@ async fn talk(
                 }
                 if (owed && silent > PING) || used.elapsed() > IDLE {
                     used = if owed { used } else { Instant::now() };
-                    let ping = Frame { request: 0, kind: Kind::Ping, body: Bytes::new() };
-                    let written = write(&mut output, &ping).await;
+                    let written = write(&mut output, 0, Kind::Ping, &Parts::default()).await;
                     if let Err(error) = written.and(flush(&mut output).await) {
                         break error.to_string();
                     }
@@ -204,10 +212,11 @@ fn continue_or_flush(next: &mut Option<Request>, queued: &mut mpsc::Receiver<Req
 
 type Output = BufWriter<tokio::io::WriteHalf<Box<dyn Stream>>>;
 
-async fn write(output: &mut Output, frame: &Frame) -> io::Result<()> {
+async fn write(output: &mut Output, number: u64, kind: Kind, body: &Parts) -> io::Result<()> {
     // Large frames get more time: a slow network is no dead one.
-    let limit = WRITE + Duration::from_millis(frame.body.len() as u64 / 1000);
-    timeout(limit, frame::write(output, frame)).await?
+    let bytes: usize = body.iter().map(Bytes::len).sum();
+    let limit = WRITE + Duration::from_millis(bytes as u64 / 1000);
+    timeout(limit, frame::write(output, number, kind, body)).await?
 }
 
 async fn flush(output: &mut Output) -> io::Result<()> {
@@ -216,10 +225,11 @@ async fn flush(output: &mut Output) -> io::Result<()> {
 
 async fn listen(
     purpose: Purpose,
-    mut input: ReadHalf<Box<dyn Stream>>,
+    input: ReadHalf<Box<dyn Stream>>,
     open: Arc<Mutex<Open>>,
     over: oneshot::Sender<String>,
 ) {
+    let mut input = BufReader::with_capacity(frame::READ_AHEAD, input);
     loop {
         let frame = match frame::read(&mut input, purpose.body_max()).await {
             Ok(frame) => frame,

@@ -14,8 +14,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, BufWriter, WriteHalf};
+use tokio::io::{AsyncWriteExt, BufReader, BufWriter, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -39,6 +40,8 @@ pub(crate) trait Answers: Send + Sync + 'static {
     fn about(&self, caller: &Caller) -> Listener;
     /// Whether a caller that has the token is welcome.
     fn judge(&self, caller: &Caller) -> Verdict;
+    /// The runtime on which a caller's requests are read and answered.
+    fn home(&self, caller: &Caller) -> Handle;
     /// Answers one request. `held` lives as long as the connection.
     fn answer(
         self: Arc<Self>,
@@ -85,12 +88,19 @@ pub(crate) async fn serve(
                 Ok(Err(error)) => return stranger(from, &error),
                 Err(_) => return stranger(from, &io::ErrorKind::TimedOut.into()),
             };
-            let Ok(_connection) = connections.try_acquire() else {
+            let Ok(connection) = connections.try_acquire_owned() else {
                 tracing::warn!(%from, "too many raft connections");
                 return;
             };
-            talk(stream, caller, &answers).await;
-            answers.gone(&caller);
+            let home = answers.home(&caller);
+            home.spawn(async move {
+                let _connection = connection;
+                match stream.moved_here() {
+                    Ok(stream) => talk(stream, caller, &answers).await,
+                    Err(error) => tracing::warn!(%from, %error, "a raft connection is lost"),
+                }
+                answers.gone(&caller);
+            });
         });
     }
 }
@@ -119,7 +129,8 @@ async fn greet(
 }
 
 async fn talk(stream: Box<dyn Stream>, caller: Caller, answers: &Arc<dyn Answers>) {
-    let (mut input, output) = tokio::io::split(stream);
+    let (input, output) = tokio::io::split(stream);
+    let mut input = BufReader::with_capacity(frame::READ_AHEAD, input);
     let (done, ready) = mpsc::channel(AT_ONCE);
     let writer = tokio::spawn(write_answers(output, ready));
     let places = Arc::new(Semaphore::new(AT_ONCE));
@@ -156,7 +167,8 @@ async fn write_answers(output: WriteHalf<Box<dyn Stream>>, mut ready: mpsc::Rece
     while let Some(frame) = ready.recv().await {
         let mut next = Some(frame);
         while let Some(frame) = next.take() {
-            if frame::write(&mut output, &frame).await.is_err() {
+            let Frame { request, kind, body } = frame;
+            if frame::write(&mut output, request, kind, &[body, Bytes::new()]).await.is_err() {
                 return;
             }
             next = ready.try_recv().ok();

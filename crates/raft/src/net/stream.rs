@@ -13,12 +13,26 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 /// A stream, encrypted or not.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Lets the runtime that this is called on hear of the stream's bytes, where it can be moved: what
+    /// is then said on it wakes no thread of another runtime.
+    fn moved_here(self: Box<Self>) -> io::Result<Box<dyn Stream>>;
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl Stream for TcpStream {
+    fn moved_here(self: Box<Self>) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(TcpStream::from_std(self.into_std()?)?))
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn moved_here(self: Box<Self>) -> io::Result<Box<dyn Stream>> {
+        Ok(self)
+    }
+}
 
 /// Makes streams the way this node is set up.
 #[derive(Clone)]
@@ -36,13 +50,13 @@ impl Streams {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        Ok(Box::new(connector.connect(name, stream).await?))
+        Ok(Box::new(TlsStream::from(connector.connect(name, stream).await?)))
     }
 
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
         stream.set_nodelay(true)?;
         let Some((_, acceptor)) = &self.0 else { return Ok(Box::new(stream)) };
-        Ok(Box::new(acceptor.accept(stream).await?))
+        Ok(Box::new(TlsStream::from(acceptor.accept(stream).await?)))
     }
 }
 

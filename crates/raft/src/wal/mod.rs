@@ -30,7 +30,7 @@ use tokio::sync::{oneshot, watch};
 pub(crate) use disk::{Disk, RealDisk};
 pub(crate) use format::{
     FILE_HEADER_BYTES, FileHeader, RECORD_HEADER_BYTES, RecordHeader, decode_body, encode_record,
-    record_is_sound,
+    record_bytes, record_is_sound,
 };
 use log::Log;
 
