@@ -18,6 +18,7 @@ use crate::net::stream::{Stream, Streams};
 use crate::reads::Reads;
 use crate::snapshots::Arriving;
 use crate::types::TypeConfig;
+use crate::wal::Wal;
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -50,6 +51,7 @@ pub(crate) struct Exchange {
     /// no thread wakes another.
     pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) wal: Wal,
     pub(crate) gather: Arc<Gather>,
     pub(crate) raft: OnceLock<Raft<TypeConfig>>,
     pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
@@ -99,6 +101,7 @@ pub(crate) struct Parts {
     pub(crate) runtime: Handle,
     pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) wal: Wal,
     pub(crate) gather: Arc<Gather>,
     pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
     pub(crate) leader: Arc<watch::Sender<Option<Leader>>>,
@@ -107,7 +110,7 @@ pub(crate) struct Parts {
 impl Exchange {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts { me, disk, options, streams, runtime, core, .. } = parts;
-        let Parts { machine, gather, service, leader, .. } = parts;
+        let Parts { machine, wal, gather, service, leader, .. } = parts;
         Arc::new_cyclic(|weak| Self {
             me,
             disk,
@@ -117,6 +120,7 @@ impl Exchange {
             runtime,
             core,
             machine,
+            wal,
             gather,
             raft: OnceLock::new(),
             service,

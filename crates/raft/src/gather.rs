@@ -3,9 +3,10 @@
 //! Owns: their queue, joining all that wait into one entry, knowing which are still open. Leaves to
 //! others: admission (`queen-broker`), the log itself.
 //!
-//! The library appends and syncs one entry at a time, so joining must happen as late as possible: the
-//! library is only told that something waits, and takes it when it builds the entry. While one entry is
-//! synced, the next one gathers; nothing ever waits on a timer.
+//! An entry costs the same whatever it holds, so joining must happen as late as possible: the library is
+//! only told that something waits, and takes it when it builds the entry. While one entry is synced, the
+//! next one gathers; nothing ever waits on a timer. Alone, the library itself does not go on before the
+//! sync. In a group it does (`log_storage`), so there it is told of nothing until the sync is done.
 //! Upholds: `proposals-in-order`; a told library always finds something to take.
 
 use crate::NotProposed;
@@ -38,6 +39,8 @@ struct Waiting {
     proposals: VecDeque<Bytes>,
     /// The library was told and has not taken yet.
     told: bool,
+    /// What was taken last is not synced yet. In a group of several only.
+    syncing: bool,
     closed: bool,
 }
 
@@ -49,6 +52,7 @@ pub(crate) struct Gather {
     /// Rises whenever the lead is lost.
     lead: watch::Sender<u64>,
     entry_bytes_max: usize,
+    in_group: bool,
     /// Term in which this node leads and is ready, or 0.
     leader_term: AtomicU64,
     /// Entries asked for and not yet applied or lost.
@@ -58,7 +62,10 @@ pub(crate) struct Gather {
 
 impl Gather {
     /// The queue, and what [`follow`] needs.
-    pub(crate) fn new(entry_bytes_max: usize) -> (Arc<Self>, UnboundedReceiver<Told>) {
+    pub(crate) fn new(
+        entry_bytes_max: usize,
+        in_group: bool,
+    ) -> (Arc<Self>, UnboundedReceiver<Told>) {
         let (told, outcomes) = unbounded_channel();
         let gather = Self {
             waiting: Mutex::default(),
@@ -66,6 +73,7 @@ impl Gather {
             told,
             lead: watch::channel(0).0,
             entry_bytes_max,
+            in_group,
             leader_term: AtomicU64::new(0),
             open: watch::channel(0).0,
             lost: Notify::new(),
@@ -83,6 +91,8 @@ impl Gather {
         // No proposal may slip in between a check of the term and being told of the loss.
         let mut waiting = self.waiting.lock();
         let was = self.leader_term.swap(term, Ordering::AcqRel);
+        // What was taken for an entry that the library then refused is never synced.
+        waiting.syncing = false;
         if term == 0 && was != 0 {
             // The library takes nothing without the lead: what waits would enter the log in a later
             // term, long after it was told to be lost, and nobody would announce it again.
@@ -106,7 +116,7 @@ impl Gather {
             return Err(NotProposed::NotLeader);
         }
         waiting.proposals.push_back(proposal);
-        if !waiting.told {
+        if !waiting.told && !waiting.syncing {
             waiting.told = true;
             if !self.tell_library() {
                 waiting.proposals.pop_back();
@@ -115,6 +125,15 @@ impl Gather {
             }
         }
         Ok(())
+    }
+
+    /// What was taken last is synced, or never will be: announces what has gathered meanwhile.
+    pub(crate) fn synced(self: &Arc<Self>) {
+        let mut waiting = self.waiting.lock();
+        waiting.syncing = false;
+        if !waiting.told && !waiting.proposals.is_empty() {
+            waiting.told = self.tell_library();
+        }
     }
 
     fn tell_library(self: &Arc<Self>) -> bool {
@@ -146,7 +165,7 @@ impl Gather {
 pub struct Gathering(Option<Arc<Gather>>);
 
 impl Gathering {
-    /// All that waits, up to the size of an entry. What is left is announced again.
+    /// All that waits, up to the size of an entry. What is left is announced again: now, or after the sync.
     pub(crate) fn take(self) -> Arc<[Bytes]> {
         let Some(gather) = self.0 else { return Arc::new([]) };
         let mut waiting = gather.waiting.lock();
@@ -158,7 +177,8 @@ impl Gathering {
         });
         let count = few.count().max(1).min(waiting.proposals.len());
         let taken = waiting.proposals.drain(..count).collect();
-        if !waiting.proposals.is_empty() {
+        waiting.syncing = gather.in_group;
+        if !waiting.proposals.is_empty() && !waiting.syncing {
             waiting.told = gather.tell_library();
         }
         taken
@@ -210,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_waits_when_the_lead_is_lost_enters_no_later_term() {
-        let (gather, _outcomes) = Gather::new(1 << 20);
+        let (gather, _outcomes) = Gather::new(1 << 20, false);
         let told = Arc::new(Mutex::new(Vec::new()));
         let teller = told.clone();
         gather.connect(Box::new(move |gathering| {
@@ -227,5 +247,35 @@ mod tests {
         gather.propose(Bytes::from_static(b"new")).unwrap();
         let announced = told.lock().pop().expect("nobody told the library of it");
         assert_eq!(*announced.take(), [Bytes::from_static(b"new")]);
+    }
+
+    #[test]
+    fn in_a_group_what_gathers_while_an_entry_is_synced_is_one_entry() {
+        let (gather, _outcomes) = Gather::new(1 << 20, true);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let teller = told.clone();
+        gather.connect(Box::new(move |gathering| {
+            teller.lock().push(gathering);
+            Some(oneshot::channel().1)
+        }));
+        let announced = || told.lock().pop();
+        let propose = |text: &'static str| gather.propose(Bytes::from_static(text.as_bytes()));
+        gather.set_leader_term(3);
+        propose("a").unwrap();
+        assert_eq!(*announced().unwrap().take(), ["a"]);
+        propose("b").unwrap();
+        propose("c").unwrap();
+        assert!(announced().is_none());
+        gather.synced();
+        assert_eq!(*announced().unwrap().take(), ["b", "c"]);
+        gather.synced();
+        assert!(announced().is_none());
+        // Taken for an entry that the library refuses, which is never synced.
+        propose("d").unwrap();
+        drop(announced().unwrap().take());
+        gather.set_leader_term(0);
+        gather.set_leader_term(5);
+        propose("e").unwrap();
+        assert_eq!(*announced().unwrap().take(), ["e"]);
     }
 }

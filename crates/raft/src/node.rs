@@ -5,7 +5,9 @@
 //! the leadership watch. Leaves to others: files (`wal`), joining proposals (`gather`).
 //!
 //! Threads: `raft` runs the library and the machine, `wal` writes and syncs. While one group of
-//! proposals is synced, the one before it is applied and the next one gathers.
+//! proposals is synced, the one before it is applied and the next one gathers. In a group of several `raft`
+//! reads and writes the connections of appends too, the machine runs beside it, and all else between nodes
+//! has threads of its own, `raft-net`.
 
 use crate::exchange::Exchange;
 use crate::gather::Gather;

@@ -52,7 +52,7 @@ pub(crate) fn replay(
     let mut at = check_positions(options, wal, durable.as_ref())?;
     let mut state_machine = StateMachine::new(machine, durable);
     if options.cluster.is_some() {
-        state_machine.run_beside(&options.dir);
+        state_machine.run_beside(&options.dir, wal);
         let newest = newest_members(wal, at)?;
         let newest = newest.as_ref().unwrap_or(state_machine.members().membership());
         let voters: Vec<u64> = newest.voter_ids().collect();

@@ -131,7 +131,7 @@ impl Running {
         let last = wal.state().1;
         replay::check_vote(options, last, vote)?;
         let pristine = vote.is_none() && last.is_none();
-        let (gather, outcomes) = Gather::new(options.wal.entry_bytes);
+        let (gather, outcomes) = Gather::new(options.wal.entry_bytes, options.cluster.is_some());
         let leader = Arc::new(watch::channel(None).0);
         let service = Arc::<OnceLock<_>>::default();
         let checkpoint = state_machine.checkpoint();
@@ -139,7 +139,8 @@ impl Running {
         let mut storage = LogStorage::new(wal.clone(), options.dir.clone());
         let (mut net, mut bound) = (None, None);
         if let Some(cluster) = &options.cluster {
-            storage = storage.in_group(alone, checkpoint.clone());
+            let me = options.node_id;
+            storage = storage.in_group(me, alone, checkpoint.clone(), gather.clone());
             let parts = |disk, streams, runtime| Parts {
                 me: options.node_id,
                 disk,
@@ -148,6 +149,7 @@ impl Running {
                 runtime,
                 core: tokio::runtime::Handle::current(),
                 machine: machine.clone(),
+                wal: wal.clone(),
                 gather: gather.clone(),
                 service: service.clone(),
                 leader: leader.clone(),

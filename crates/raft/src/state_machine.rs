@@ -16,6 +16,7 @@
 use crate::mark::Mark;
 use crate::snapshots::{self, Handle};
 use crate::types::{Entry, Id, Payload, StorageError, StoredMembers, TypeConfig};
+use crate::wal::Wal;
 use crate::{Committed, Machine, MachineFailed};
 use openraft::storage::RaftStateMachine;
 use openraft::{
@@ -63,13 +64,20 @@ impl Checkpoint {
 /// Whose turn it is to call the machine.
 pub(crate) type Turn = Arc<tokio::sync::Mutex<()>>;
 
+/// What is different in a group of several.
+struct Beside {
+    /// The log's directory.
+    dir: PathBuf,
+    wal: Wal,
+}
+
 /// Drives the machine; the only caller of [`Machine::apply`].
 pub(crate) struct StateMachine {
     machine: Arc<dyn Machine>,
     /// One caller at a time.
     turn: Turn,
-    /// The log's directory, in a group of several.
-    beside: Option<PathBuf>,
+    /// In a group of several.
+    beside: Option<Beside>,
     applied: Option<Id>,
     members: StoredMembers,
     checkpoint: Checkpoint,
@@ -85,8 +93,8 @@ impl StateMachine {
     }
 
     /// Lets the machine run beside the library; `dir` is the log's directory.
-    pub(crate) fn run_beside(&mut self, dir: &Path) {
-        self.beside = Some(dir.to_owned());
+    pub(crate) fn run_beside(&mut self, dir: &Path, wal: &Wal) {
+        self.beside = Some(Beside { dir: dir.to_owned(), wal: wal.clone() });
     }
 
     pub(crate) fn turn(&self) -> Turn {
@@ -147,7 +155,8 @@ impl StateMachine {
 
     async fn install(&mut self, mark: Mark, handle: Handle) -> Result<(), MachineFailed> {
         let failed = |error: io::Error| MachineFailed(format!("install a snapshot: {error}"));
-        let dir = self.beside.clone().filter(|_| handle.0.is_some());
+        let dir = self.beside.as_ref().map(|beside| beside.dir.clone());
+        let dir = dir.filter(|_| handle.0.is_some());
         let (Some(sink), Some(dir)) = (handle.0, dir) else {
             return Err(MachineFailed("a checkpoint holds no data and cannot be installed".into()));
         };
@@ -214,6 +223,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         let batch = self.batch(entries);
         let count = batch.len();
+        // What is not synced here is not committed yet, whatever the library says: see `log_storage`.
+        if let (Some(Beside { wal, .. }), Some(last)) = (&self.beside, batch.last()) {
+            let synced = wal.synced(last.index).await;
+            synced.map_err(|error| StorageIOError::write_state_machine(AnyError::new(&error)))?;
+        }
         let applied = self.run(move |machine| machine.apply(batch)).await;
         applied.map_err(|error| StorageIOError::write_state_machine(AnyError::new(&error)))?;
         Ok(vec![(); count])

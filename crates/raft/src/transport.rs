@@ -92,6 +92,11 @@ impl RaftNetwork<TypeConfig> for Client {
                 RPCError::Unreachable,
             ));
         };
+        // What is not synced here is not committed yet, whatever the library says: see `log_storage`.
+        if let Some(committed) = request.leader_commit {
+            let synced = exchange.wal.synced(committed.index).await;
+            synced.map_err(|error| RPCError::Unreachable(unreachable(&error)))?;
+        }
         let previous = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(previous);
         let body = exchange.encoder.append(request);

@@ -135,6 +135,11 @@ impl Log {
         Ok(())
     }
 
+    /// Everything before this index is synced.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced
+    }
+
     /// Notes that everything before `next` is synced, and lets go of old entries.
     pub(crate) fn set_synced(&mut self, next: u64) {
         self.synced = self.synced.max(next);

@@ -84,6 +84,8 @@ struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
     full: watch::Sender<bool>,
+    /// Says after each sync whether the writer has failed.
+    failed: watch::Sender<bool>,
     bytes_written: AtomicU64,
     syncs: AtomicU64,
 }
@@ -111,6 +113,7 @@ impl Wal {
             queue: Mutex::default(),
             wake: Condvar::new(),
             full,
+            failed: watch::channel(false).0,
             bytes_written: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         });
@@ -149,6 +152,17 @@ impl Wal {
     pub(crate) fn append(&self, entries: Vec<WalEntry>, synced: Synced) -> io::Result<()> {
         self.shared.log.lock().push(&entries)?;
         self.send(Job::Append { entries, synced });
+        Ok(())
+    }
+
+    /// Waits until the entry at `index` and all before it are synced; an error when they never will be.
+    pub(crate) async fn synced(&self, index: u64) -> io::Result<()> {
+        let mut failed = self.shared.failed.subscribe();
+        while self.shared.log.lock().synced() <= index {
+            if *failed.borrow_and_update() || failed.changed().await.is_err() {
+                return Err(closed());
+            }
+        }
         Ok(())
     }
 

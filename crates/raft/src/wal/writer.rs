@@ -144,6 +144,7 @@ impl Writer {
             let text = format!("the log in {dir} cannot be written: {error}");
             tracing::error!(dir = %dir, %error, "log writer failed");
             self.failed = Some(text.clone());
+            self.shared.failed.send_replace(true);
             return Err(io::Error::new(error.kind(), text));
         }
         result
@@ -218,6 +219,8 @@ impl Writer {
             (last.end, last.zeroed) = (end, target.zeroed_after);
         }
         log.set_synced(part.next);
+        drop(log);
+        self.shared.failed.send_replace(false);
         Ok(())
     }
 
