@@ -6,6 +6,7 @@
 use clap::{Parser, Subcommand};
 use queen_sim::faults;
 use queen_sim::simulation::{Mutation, Outcome, run, run_seeds};
+use std::io::{Write as _, stdout};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,21 +98,22 @@ async fn real(other: Other) -> anyhow::Result<bool> {
                 let (folder, variables, only) = (folder.clone(), set.clone(), only.clone());
                 let options = faults::Options { seed, length, folder, variables, only };
                 let report = faults::run(&options).await?;
-                print!("{}", report.text());
+write!(stdout(), "{}", report.text())?;
                 summary.add(&report);
                 well = report.wrong.is_empty();
                 if !well {
                     break;
                 }
             }
-            print!("{}", summary.text());
+            write!(stdout(), "{}", summary.text())?;
             return Ok(well);
         }
         Other::Failover { kills, folder } => {
             let times = faults::failover(kills, &folder).await?;
             let median = times.get(times.len() / 2).copied().unwrap_or_default();
             let worst = times.last().copied().unwrap_or_default();
-            println!("{} kills: median {median:.0?}, worst {worst:.0?}", times.len());
+            let kills = times.len();
+            writeln!(stdout(), "{kills} kills: median {median:.0?}, worst {worst:.0?}")?;
         }
     }
     Ok(true)
@@ -158,6 +160,13 @@ fn mutation(name: &str) -> Result<Mutation, String> {
     })
 }
 
+/// From here on a reader that has seen enough, such as `head`, ends the process, as it does with any
+/// filter. Not for runs of real processes: they have something to clear away.
+fn end_with_the_reader() {
+    // SAFETY: no handler is installed; the default action of the system is.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 fn report(outcome: &Outcome, mutation: Option<Mutation>) {
     let Outcome { seed, hash, wrong, requests, windows, records, passed } = outcome;
     println!(
@@ -178,6 +187,7 @@ fn main() -> ExitCode {
     if let Some(other) = arguments.other {
         return real_code(other);
     }
+    end_with_the_reader();
     if let Some(seed) = arguments.seed {
         let outcome = run(seed, arguments.mutation, arguments.trace);
         report(&outcome, arguments.mutation);

@@ -3,7 +3,11 @@
 //! Owns: how many seeds a run of the tests takes. Leaves to others: the runs
 //! (`queen_sim::simulation`).
 
+#![allow(clippy::unwrap_used)] // a test's unwrap is its failure
+
 use queen_sim::simulation::{Mutation, run, run_seeds};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
 /// Seeds of the real protocol: all of them where they take two minutes.
 const SEEDS: u64 = if cfg!(debug_assertions) { 500 } else { 20_000 };
@@ -65,4 +69,18 @@ fn a_start_that_is_kept_in_memory_is_found() {
 #[test]
 fn a_redo_with_todays_settings_is_found() {
     is_caught(Mutation::RedoWithTodaysSettings);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_command_without_a_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended = Command::new(env!("CARGO_BIN_EXE_queen-sim"))
+        .args(["--seed", "1", "--trace"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{said}");
+    assert!(said.is_empty(), "{said}");
 }
