@@ -5,7 +5,7 @@
 //! Upholds: `memory-bounded` (the encoder holds its memory, not the task that waits for it).
 
 use crate::host::{Host, blocking};
-use crate::produce::{Job, Produced, Summary, Walk, given_up};
+use crate::produce::{Job, Object, Produced, Summary, Walk, given_up};
 use crate::read::ReadError;
 use crate::turns::Turn;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -55,36 +55,51 @@ impl Work {
     async fn step<T: Send + 'static>(
         self,
         host: &dyn Host,
-        step: fn(&mut Walk) -> Result<T, ReadError>,
+        step: fn(&mut Work) -> Result<T, ReadError>,
     ) -> Result<(Work, T), ReadError> {
         let mut work = self;
         blocking(host, move || {
-            let done = step(&mut work.walk)?;
+            let done = step(&mut work)?;
             Ok((work, done))
         })
         .await
     }
 }
 
-/// Encodes all objects. While the sender makes up its mind about one that does not fit the memory, no
-/// thread waits.
+/// Encodes all objects. While what is made waits to be sent, or the sender makes up its mind about an
+/// object that does not fit the memory, others have the place; but for the pieces of such an object, no
+/// thread waits either.
 async fn encode(job: Job, turn: Turn, to: mpsc::Sender<Produced>) -> Result<Summary, ReadError> {
     let (host, manifest_bytes) = (job.source.host.clone(), job.manifest_bytes);
     let tells = to.clone();
     let begin = move || Ok::<_, ReadError>(Work { walk: Walk::new(job, to)?, turn });
     let mut work = blocking(&*host, begin).await?;
     loop {
-        let (back, large) = work.step(&*host, Walk::objects).await?;
+        let (back, object) = work.step(&*host, |work| work.walk.object()).await?;
         work = back;
-        let Some(entry) = large else { break };
+        let Some(Object { entry, kept }) = object else { break };
+        if let Some(kept) = kept {
+            tell(&tells, &mut work.turn, Produced::Whole { entry, kept }).await?;
+            continue;
+        }
         let (wanted, answer) = oneshot::channel();
-        tells.send(Produced::Large { entry, wanted }).await.map_err(|_| given_up())?;
-        if answer.await.map_err(|_| given_up())? {
-            (work, ()) = work.step(&*host, Walk::pieces).await?;
+        tell(&tells, &mut work.turn, Produced::Large { entry, wanted }).await?;
+        if work.turn.aside(answer).await.map_err(|_| given_up())? {
+            let pieces = |work: &mut Work| work.walk.pieces(&mut work.turn);
+            (work, ()) = work.step(&*host, pieces).await?;
+            tell(&tells, &mut work.turn, Produced::Same).await?;
         }
     }
     let Work { walk, mut turn } = work;
     let mut summary = walk.summary;
     summary.memory = Some(turn.memory.split(manifest_bytes));
     Ok(summary)
+}
+
+async fn tell(
+    to: &mpsc::Sender<Produced>,
+    turn: &mut Turn,
+    next: Produced,
+) -> Result<(), ReadError> {
+    turn.aside(to.send(next)).await.map_err(|_| given_up().into())
 }

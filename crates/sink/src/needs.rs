@@ -37,6 +37,12 @@ pub fn manifest_bytes(shape: &Shape, layout: Layout) -> u64 {
     shape.partitions * (RANGE_BYTES + object) + shape.name_bytes * RANGE_NAMES + (64 << 10)
 }
 
+/// Objects, at most, that are encoded while they are sent and whose thread may have to wait: each has
+/// been given the memory for all its pieces on their way.
+pub fn large_at_once(limit: u64) -> usize {
+    (limit / (PIECES * PIECE_BYTES as u64)) as usize
+}
+
 /// Memory to give out of a budget of `limit` bytes. An eighth is left for what nobody counts: headers of
 /// windows that fill, connections, what the allocator keeps for itself; less of it where a window
 /// would not fit any more.

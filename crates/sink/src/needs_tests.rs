@@ -9,7 +9,7 @@ use crate::testing::{Log, most_held};
 use crate::turns::Kind;
 use queen_core::TenantId;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 /// A window of `records` records of `bytes` bytes, spread over `partitions`, in pushes of a thousand.
 fn window(partitions: usize, records: usize, bytes: usize) -> Source {
@@ -45,11 +45,14 @@ fn job(source: Source, encoding: Encoding, layout: Layout) -> Job {
 
 /// Encodes a window; gives what was counted and the most that was held, finished pieces included.
 fn encode(job: &Job) -> (u64, u64) {
-    let (to, produced) = mpsc::channel(Semaphore::MAX_PERMITS);
-    let (held, summary) = most_held(|| {
+    let (to, produced) = mpsc::channel(1);
+    let (held, (summary, kept)) = most_held(|| {
         let mut walk = Walk::new(job.clone(), to).unwrap();
-        assert_eq!(walk.objects().unwrap(), None, "all of it fits");
-        walk.summary
+        let mut kept = Vec::new();
+        while let Some(object) = walk.object().unwrap() {
+            kept.push(object.kept.expect("all of it fits"));
+        }
+        (walk.summary, kept)
     });
     assert_eq!(summary.ranges.len() as u64, job.shape.partitions);
     // Of the pieces on their way there is one: nobody sends the others.
@@ -58,7 +61,7 @@ fn encode(job: &Job) -> (u64, u64) {
     let ranges = job.shape.partitions * 64 + job.shape.name_bytes;
     let counted = job.working_bytes + job.budget.used() - pieces
         + if job.layout == Layout::Merged { ranges } else { job.manifest_bytes };
-    drop(produced);
+    drop((kept, produced));
     assert_eq!(job.budget.used(), 0);
     (counted, held)
 }

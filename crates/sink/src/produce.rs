@@ -8,14 +8,15 @@
 //! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
 //! hash and length come first (they go into the upload's metadata, which S3 takes only at its
 //! start): the walk stops there. If it has to be sent, it is encoded a second time and its pieces are
-//! handed over as they are made. A window that is encoded ahead of its turn fits or is given up.
+//! handed over as they are made; while they wait to be sent, others have the place. A window that is
+//! encoded ahead of its turn fits or is given up.
 
 use crate::encode::pieces::{Kept, Pieces};
 use crate::encode::{Encoded, ObjectEncoder, ObjectSpec, Record, TransactionId};
 use crate::layout::{Layout, partition_suffix};
 use crate::memory::{Budget, Grant};
 use crate::read::{ReadError, Source, WindowIndex};
-use crate::turns::Kind;
+use crate::turns::{Kind, Turn};
 use crate::window::Shape;
 use bytes::Bytes;
 use queen_core::MessageId;
@@ -24,6 +25,7 @@ use queen_core::run::RunHeader;
 use queen_core::sink::{ObjectEntry, PartitionRange};
 use std::io;
 use std::ops::Range;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,11 +77,21 @@ pub enum Produced {
     Large {
         /// What the manifest says of it.
         entry: ObjectEntry,
-        /// `true`: they follow as [`Produced::Piece`], in order.
+        /// `true`: they follow as [`Produced::Piece`], in order, and then [`Produced::Same`].
         wanted: oneshot::Sender<bool>,
     },
     /// The next piece of the object announced last.
     Piece(Bytes),
+    /// Its pieces were those that had been announced.
+    Same,
+}
+
+/// An object of a walk.
+pub struct Object {
+    /// What the manifest says of it.
+    pub entry: ObjectEntry,
+    /// Its bytes; `None` when they did not fit the memory.
+    pub kept: Option<Kept>,
 }
 
 /// What the manifest says of the records.
@@ -122,21 +134,24 @@ impl Pieces for Keeping<'_> {
     }
 }
 
-/// Sends pieces down the channel; fails when nobody takes them any more.
-struct Sent(mpsc::Sender<Produced>);
-
-impl Pieces for Sent {
-    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
-        send(&self.0, Produced::Piece(piece))
-    }
+/// Sends pieces down the channel; fails when nobody takes them any more. While there is no room for one,
+/// this thread waits, and others have the place.
+struct Sent<'a> {
+    to: &'a mpsc::Sender<Produced>,
+    turn: &'a mut Turn,
 }
 
-/// Waits for room only if there is none: a simulation has room for everything, and must not wait.
-fn send(to: &mpsc::Sender<Produced>, next: Produced) -> io::Result<()> {
-    match to.try_send(next) {
-        Ok(()) => Ok(()),
-        Err(TrySendError::Full(next)) => to.blocking_send(next).map_err(|_| given_up()),
-        Err(TrySendError::Closed(_)) => Err(given_up()),
+impl Pieces for Sent<'_> {
+    fn piece(&mut self, piece: Bytes) -> io::Result<()> {
+        match self.to.try_send(Produced::Piece(piece)) {
+            Ok(()) => Ok(()),
+            // A simulation has room for everything, and must not wait.
+            Err(TrySendError::Full(next)) => {
+                let sent = self.turn.aside(self.to.send(next));
+                Handle::current().block_on(sent).map_err(|_| given_up())
+            }
+            Err(TrySendError::Closed(_)) => Err(given_up()),
+        }
     }
 }
 
@@ -166,24 +181,17 @@ impl Walk {
         Ok(Walk { job, index, to, next: 0, large: None, summary })
     }
 
-    /// Encodes and sends objects until one does not fit the memory: that one is said to be
-    /// [`Produced::Large`] by the caller. `None`: no object is left. Blocks.
-    pub fn objects(&mut self) -> Result<Option<ObjectEntry>, ReadError> {
+    /// Encodes the next object; `None` when none is left. Blocks.
+    pub fn object(&mut self) -> Result<Option<Object>, ReadError> {
         let all = self.index.partitions() as u32;
-        while self.next < all {
-            let end = match self.job.layout {
-                Layout::Merged => all,
-                Layout::PerPartition => self.next + 1,
-            };
-            let ranks = std::mem::replace(&mut self.next, end)..end;
-            if let Some(large) = self.object(ranks)? {
-                return Ok(Some(large));
-            }
+        if self.next >= all {
+            return Ok(None);
         }
-        Ok(None)
-    }
-
-    fn object(&mut self, ranks: Range<u32>) -> Result<Option<ObjectEntry>, ReadError> {
+        let end = match self.job.layout {
+            Layout::Merged => all,
+            Layout::PerPartition => self.next + 1,
+        };
+        let ranks = std::mem::replace(&mut self.next, end)..end;
         let mut part = Summary::default();
         part.ranges.reserve_exact(ranks.len());
         let all = self.job.kind == Kind::Ahead;
@@ -192,18 +200,16 @@ impl Walk {
             encode(&self.job, &self.index, ranks.clone(), keeping, &mut part)?;
         let entry = entry(&self.job, &part, &encoded);
         self.summary.add(part);
-        if kept.pieces.is_some() {
-            send(&self.to, Produced::Whole { entry, kept })?;
-            return Ok(None);
-        }
-        self.large = Some((ranks, encoded));
-        Ok(Some(entry))
+        let kept = kept.pieces.is_some().then_some(kept);
+        self.large = kept.is_none().then_some((ranks, encoded));
+        Ok(Some(Object { entry, kept }))
     }
 
-    /// Encodes the object that did not fit a second time, and sends its pieces. Blocks.
-    pub fn pieces(&mut self) -> Result<(), ReadError> {
+    /// Encodes the object that did not fit a second time, and sends its pieces. Blocks; while a piece
+    /// waits for room, `turn` has no place.
+    pub fn pieces(&mut self, turn: &mut Turn) -> Result<(), ReadError> {
         let Some((ranks, encoded)) = self.large.take() else { return Ok(()) };
-        let (mut again, sent) = (Summary::default(), Sent(self.to.clone()));
+        let (mut again, sent) = (Summary::default(), Sent { to: &self.to, turn });
         let (second, _) = encode(&self.job, &self.index, ranks, sent, &mut again)?;
         if second != encoded {
             let what = "the bytes changed between two passes over one window";

@@ -5,6 +5,7 @@
 
 use crate::bucket::Bucket;
 use crate::host::Host;
+use crate::needs::large_at_once;
 use crate::settings::Settings;
 use crate::sink_loop::SinkLoop;
 use crate::worker::Wish;
@@ -32,7 +33,7 @@ impl Sink {
     ) -> std::io::Result<Sink> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .max_blocking_threads(settings.threads + 8)
+            .max_blocking_threads(settings.threads + 8 + large_at_once(settings.memory_bytes))
             .thread_name("queen-s3")
             .enable_all()
             .build()?;

@@ -11,9 +11,14 @@
 //! first served: a queue that had its turn stands at the end, so queues of a kind take turns.
 //!
 //! Who is next waits for its memory, and those behind wait with it: a large window is never passed
-//! over for ever. Nobody holds one of the two while it waits for the other.
+//! over for ever. Nobody who has yet to begin holds one of the two while it waits for the other.
+//!
+//! Who waits for the bucket in the middle of a window gives its place to others and keeps its memory.
+//! It goes before all who have yet to begin: those may wait for the memory that it holds, so it waits
+//! for nothing but a place.
 
 use crate::memory::{Budget, Grant};
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,17 +42,28 @@ struct State {
     free: usize,
     tickets: u64,
     live_in_a_row: u32,
+    begun: VecDeque<u64>,
     live: VecDeque<u64>,
     backfill: VecDeque<u64>,
     ahead: VecDeque<u64>,
 }
 
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// The first place of a window, with its memory.
+    First(Kind),
+    /// A place to go on.
+    GoingOn,
+}
+
 impl State {
-    fn line(&mut self, kind: Kind) -> &mut VecDeque<u64> {
-        match kind {
-            Kind::Live => &mut self.live,
-            Kind::Backfill => &mut self.backfill,
-            Kind::Ahead => &mut self.ahead,
+    fn line(&mut self, what: For) -> &mut VecDeque<u64> {
+        match what {
+            For::First(Kind::Live) => &mut self.live,
+            For::First(Kind::Backfill) => &mut self.backfill,
+            For::First(Kind::Ahead) => &mut self.ahead,
+            For::GoingOn => &mut self.begun,
         }
     }
 
@@ -58,7 +74,7 @@ impl State {
             true => live.or(backfill),
             false => backfill.or(live),
         };
-        first.or(self.ahead.front()).copied()
+        self.begun.front().or(first).or(self.ahead.front()).copied()
     }
 }
 
@@ -81,15 +97,20 @@ impl Turns {
 
     /// Waits for a place and for `bytes` of memory, at most the whole budget. Cancel-safe.
     pub async fn take(&self, kind: Kind, bytes: u64) -> Turn {
-        let waiting = Waiting::new(self, kind);
         let bytes = bytes.min(self.0.budget.limit());
+        let (place, memory) = self.wait(For::First(kind), bytes).await;
+        Turn { place: Some(place), turns: self.clone(), memory }
+    }
+
+    async fn wait(&self, what: For, bytes: u64) -> (Place, Grant) {
+        let waiting = Waiting::new(self, what);
         loop {
             let changed = self.0.budget.changed();
             tokio::pin!(changed);
             // Listen before looking, or a change between the two is missed.
             changed.as_mut().enable();
             if let Some(memory) = self.try_take(&waiting, bytes) {
-                return Turn { _place: Place(self.clone()), memory };
+                return (Place(self.clone()), memory);
             }
             changed.await;
         }
@@ -101,16 +122,17 @@ impl Turns {
             return None;
         }
         // What is ahead of its turn leaves room for a turn of the same size.
-        let spare = if waiting.kind == Kind::Ahead { bytes } else { 0 };
+        let spare = if waiting.what == For::First(Kind::Ahead) { bytes } else { 0 };
         let mut memory = self.0.budget.sparing(spare);
         if !memory.grow(bytes) {
             return None;
         }
         state.free -= 1;
-        state.live_in_a_row = match waiting.kind {
-            Kind::Live if !state.backfill.is_empty() => state.live_in_a_row + 1,
-            _ => 0,
-        };
+        match waiting.what {
+            For::First(Kind::Live) if !state.backfill.is_empty() => state.live_in_a_row += 1,
+            For::First(_) => state.live_in_a_row = 0,
+            For::GoingOn => {}
+        }
         Some(memory)
     }
 }
@@ -118,23 +140,23 @@ impl Turns {
 /// A place in a line, given up when dropped.
 struct Waiting<'a> {
     turns: &'a Turns,
-    kind: Kind,
+    what: For,
     ticket: u64,
 }
 
 impl Waiting<'_> {
-    fn new(turns: &Turns, kind: Kind) -> Waiting<'_> {
+    fn new(turns: &Turns, what: For) -> Waiting<'_> {
         let mut state = turns.0.state.lock();
         state.tickets += 1;
         let ticket = state.tickets;
-        state.line(kind).push_back(ticket);
-        Waiting { turns, kind, ticket }
+        state.line(what).push_back(ticket);
+        Waiting { turns, what, ticket }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.turns.0.state.lock().line(self.kind).retain(|ticket| *ticket != self.ticket);
+        self.turns.0.state.lock().line(self.what).retain(|ticket| *ticket != self.ticket);
         self.turns.0.budget.notify();
     }
 }
@@ -153,9 +175,28 @@ impl Drop for Place {
 /// A place with memory.
 #[derive(Debug)]
 pub struct Turn {
-    _place: Place,
+    /// `None` while it is with others.
+    place: Option<Place>,
+    turns: Turns,
     /// What was asked for.
     pub memory: Grant,
+}
+
+impl Turn {
+    /// Waits; others may have the place until then. The memory stays. Cancelled, the turn has no place
+    /// and is of no use but to be dropped.
+    pub async fn aside<T>(&mut self, wait: impl Future<Output = T>) -> T {
+        tokio::pin!(wait);
+        // Nothing to wait for is no reason to stand in line again.
+        if let Some(done) = wait.as_mut().now_or_never() {
+            return done;
+        }
+        self.place = None;
+        let done = wait.await;
+        let (place, _) = self.turns.wait(For::GoingOn, 0).await;
+        self.place = Some(place);
+        done
+    }
 }
 
 #[cfg(test)]
@@ -238,14 +279,47 @@ mod tests {
     #[tokio::test]
     async fn what_is_encoded_ahead_leaves_memory_for_a_turn() {
         let mut line = Line::new(1, 100);
-        let pieces = line.turns.take(Kind::Live, 50).await;
-        let Turn { _place: place, memory } = pieces;
+        let Turn { place, memory, .. } = line.turns.take(Kind::Live, 50).await;
         drop(place);
         line.stand("ahead", Kind::Ahead, 30).await;
         assert!(line.order.lock().is_empty(), "30 more would not fit");
         line.stand("live", Kind::Live, 30).await;
         drop(memory);
         assert_eq!(line.served().await, ["live", "ahead"]);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_bucket_lets_others_encode_and_goes_on_before_those_yet_to_begin() {
+        let mut line = Line::new(1, 100);
+        let mut turn = line.turns.take(Kind::Backfill, 60).await;
+        let (uploaded, wait) = tokio::sync::oneshot::channel::<()>();
+        let order = line.order.clone();
+        line.tasks.push(tokio::spawn(async move {
+            turn.aside(wait).await.unwrap();
+            order.lock().push("large, again");
+        }));
+        yield_now().await;
+        line.stand("live", Kind::Live, 40).await;
+        // It fits only once the large one is done.
+        line.stand("next", Kind::Live, 50).await;
+        for _ in 0..4 {
+            yield_now().await;
+        }
+        assert_eq!(*line.order.lock(), ["live"]);
+        uploaded.send(()).unwrap();
+        assert_eq!(line.served().await, ["live", "large, again", "next"]);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_over_costs_no_place() {
+        let mut line = Line::new(1, 100);
+        let mut turn = line.turns.take(Kind::Backfill, 10).await;
+        line.stand("live", Kind::Live, 10).await;
+        turn.aside(async {}).await;
+        yield_now().await;
+        assert!(line.order.lock().is_empty());
+        drop(turn);
+        assert_eq!(line.served().await, ["live"]);
     }
 
     #[tokio::test]

@@ -92,6 +92,8 @@ impl Uploader<'_> {
                 self.open.give_up(self.sender.bucket).await;
             }
             match result {
+                // What was read may be short of what the other's commit has freed.
+                Err(UploadError::Read(_)) if !(self.kept)() => return Err(UploadError::Committed),
                 Err(UploadError::Bucket(gone))
                     if gone.kind == ErrorKind::UploadGone && tries < RESTARTS_MAX =>
                 {
@@ -177,7 +179,8 @@ impl Uploader<'_> {
                     }
                     entries.push(entry);
                 }
-                Some(Produced::Piece(_)) => unreachable!("pieces are read by `large`"),
+                // `large` reads them, to the end or to that of the channel.
+                Some(Produced::Piece(_) | Produced::Same) => {}
             }
         }
         while sending.next().await.transpose()?.is_some() {}
@@ -292,7 +295,14 @@ impl Uploader<'_> {
                 (self.on_the_way)();
             }
         }
-        self.complete(entry, &*parts, count).await
+        // An object of other bytes than those announced is never made: the encoder says why.
+        loop {
+            match produced.recv().await {
+                Some(Produced::Same) => return self.complete(entry, &*parts, count).await,
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
     }
 }
 

@@ -4,9 +4,9 @@
 //! `sink/failure.rs`; 30, 31, 36 (credentials, certificates, proxies) in its
 //! `bucket_s3` and in `e2e/credentials.rs`.
 
-use crate::place::Place;
+use crate::place::{IN_PARTS, Place, item, noise};
 use queen_sim::double::{Answer, Event, Op, Rule};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn slow_down() -> Answer {
     Answer::error(503, "SlowDown", "Please reduce your request rate.")
@@ -81,5 +81,32 @@ async fn a_throttled_queue_says_so_and_catches_up() {
     place.said("orders", "asks for fewer requests").await;
     place.whole().await;
     assert_eq!(place.double.count(Op::Put), 10);
+    place.stop().await;
+}
+
+/// A large object whose parts hang has a thread that waits, and no place among those that encode.
+#[tokio::test]
+async fn a_queue_goes_on_while_the_parts_of_anothers_large_object_hang() {
+    // One place, and memory for no such object: its parts go up while it is encoded.
+    let few = [("QUEEN_S3_THREADS", "1"), ("QUEEN_S3_MEMORY_MB", "64")];
+    let mut place = Place::new(&[IN_PARTS, &few].concat()).await;
+    place.double.rule(Rule::on(Op::Part).key("queue=large/").wait(Duration::from_secs(20)).times(3));
+    // One push is in one window.
+    let large = |n: usize| item("large", &format!("p{n}"), &noise(n, 1 << 20));
+    place.push_items((0..48).map(large).collect()).await;
+    place.until("parts hang", || place.double.count(Op::Part) >= 2).await;
+    let hung = Instant::now();
+    let small = |place: &Place| {
+        let objects = place.double.objects();
+        objects.keys().filter(|key| key.contains("queue=small/") && key.contains("/windows/")).count()
+    };
+    for n in 1..=3 {
+        place.push_items(vec![item("small", "p", &n.to_string())]).await;
+        place.until("a window of the other queue", || small(&place) == n).await;
+    }
+    assert!(hung.elapsed() < Duration::from_secs(20), "the parts hang no longer");
+    let large = place.data().into_iter().filter(|key| key.contains("queue=large/"));
+    assert_eq!(large.count(), 0);
+    place.whole().await;
     place.stop().await;
 }
