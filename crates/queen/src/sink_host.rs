@@ -3,7 +3,8 @@
 //! Owns: translating the sink's questions into look-ups of rows and reads of queue logs. Leaves to
 //! others: what the sink does with the answers (`queen-sink`), every rule (`queen-state`).
 //!
-//! Rows are looked at under the store's read lock, files are read outside it.
+//! Rows are looked at under the store's read lock, a few at a time: whoever applies the log waits for
+//! it. Files are read outside of it.
 
 mod timeline;
 
@@ -18,15 +19,15 @@ use queen_core::row::{
 use queen_core::sink::LostRange;
 use queen_core::table::Table;
 use queen_core::{Code, Error, PartitionId, QueueId, Stamp, TenantId};
-use queen_sink::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
-use queen_state::lost::{self, Waiting};
+use queen_sink::host::{Host, HostError, LogBytes, Loss, QueueInfo, ScanFrom, TimelinePage};
+use queen_state::lost::{self, Page, Waiting};
 use queen_state::{StorageError, Tables, pin};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows looked at under one lock.
-const PAGE: usize = 1000;
+/// Rows looked at under one lock: some that come from the disk take longer than a push may wait.
+const PAGE: usize = 32;
 
 /// The broker, for the sink of the default tenant.
 pub struct SinkHost {
@@ -86,18 +87,35 @@ impl SinkHost {
 
     /// The queues of which the sink has loss to list.
     fn lossy(&self) -> Vec<QueueInfo> {
-        let found = self.look(|view| lost::queues(view, TenantId::DEFAULT, &self.sink));
-        let found = found.unwrap_or_else(|error| {
-            tracing::error!(%error, "the sink cannot list the loss");
-            Vec::new()
-        });
         let info = |(name, id): (String, QueueId)| QueueInfo {
             name: Arc::from(name),
             id,
             created: Stamp::ZERO,
             deleted: true,
         };
+        let page =
+            |view: &View<'_>, from| lost::queues(view, TenantId::DEFAULT, &self.sink, from, PAGE);
+        let found = self.pages(page).unwrap_or_else(|error| {
+            tracing::error!(%error, "the sink cannot list the loss");
+            Vec::new()
+        });
         found.into_iter().map(info).collect()
+    }
+
+    /// All pages of a listing, the lock given back after each.
+    fn pages<T>(
+        &self,
+        page: impl Fn(&View<'_>, Option<Vec<u8>>) -> Result<Page<T>, StorageError>,
+    ) -> Result<Vec<T>, HostError> {
+        let (mut all, mut from) = (Vec::new(), None);
+        loop {
+            let Page { found, next } = self.look(|view| page(view, from.take()))?;
+            all.extend(found);
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// Stamp of the newest record of a queue; `None` when the queue is deleted or unknown.
@@ -134,30 +152,21 @@ fn decode<R: Row>(bytes: &[u8]) -> Result<R, StorageError> {
 #[async_trait]
 impl Host for SinkHost {
     fn queues(&self) -> Vec<QueueInfo> {
-        let mut found = Vec::new();
-        let mut from = Vec::new();
-        loop {
-            let page = self.look(|view| {
-                let rows = view.scan(Table::Queue, &from, &[u8::MAX; 5], PAGE)?;
-                let infos = rows.iter().map(|(key, value)| self.shown(view, key, value));
-                let infos = infos.collect::<Result<Vec<_>, _>>()?;
-                let next = (rows.len() == PAGE).then(|| rows.last().map(|(key, _)| key.to_vec()));
-                Ok((infos, next.flatten()))
-            });
-            match page {
-                Ok((infos, next)) => {
-                    found.extend(infos.into_iter().flatten());
-                    let Some(mut next) = next else {
-                        found.extend(self.lossy());
-                        return found;
-                    };
-                    next.push(0);
-                    from = next;
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the sink cannot list the queues");
-                    return found;
-                }
+        let page = |view: &View<'_>, from: Option<Vec<u8>>| {
+            let rows = view.scan(Table::Queue, &from.unwrap_or_default(), &[u8::MAX; 5], PAGE)?;
+            let infos = rows.iter().map(|(key, value)| self.shown(view, key, value));
+            let found = infos.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+            let last = rows.last().filter(|_| rows.len() == PAGE);
+            Ok(Page { found, next: last.map(|(key, _)| [key, &[0][..]].concat()) })
+        };
+        match self.pages(page) {
+            Ok(mut found) => {
+                found.extend(self.lossy());
+                found
+            }
+            Err(error) => {
+                tracing::error!(%error, "the sink cannot list the queues");
+                Vec::new()
             }
         }
     }
@@ -240,8 +249,8 @@ impl Host for SinkHost {
         timeline::scan(&self.broker, queue, from, runs_max, applied)
     }
 
-    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
-        timeline::read(&self.broker, queue, place, into)
+    fn log(&self, queue: QueueId) -> Box<dyn LogBytes + '_> {
+        Box::new(timeline::Reader::new(&self.broker, queue))
     }
 
     fn partition_names(
@@ -276,7 +285,9 @@ impl Host for SinkHost {
     }
 
     fn lost(&self, queue: &str, k: u64) -> Result<Vec<LostRange>, HostError> {
-        self.look(|view| lost::ranges(view, TenantId::DEFAULT, &self.sink, queue, k))
+        self.pages(|view, from| {
+            lost::ranges_from(view, TenantId::DEFAULT, &self.sink, (queue, k), from, PAGE)
+        })
     }
 
     fn committed(&self, queue: &str) -> Result<u64, HostError> {

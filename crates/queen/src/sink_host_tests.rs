@@ -3,7 +3,7 @@
 use super::*;
 use queen_broker::BrokerOptions;
 use queen_core::run;
-use queen_sink::host::TimelineRun;
+use queen_sink::host::{Place, TimelineRun};
 
 async fn broker(dir: &std::path::Path) -> (Broker, SinkHost) {
     let broker = Broker::start(BrokerOptions::new(dir)).await.unwrap();
@@ -65,7 +65,7 @@ async fn the_timeline_shows_every_run_in_order_whatever_the_page() {
     assert_eq!(late.len(), 5);
     assert_eq!(host.first_retained(queue).unwrap(), Some(stamps[0]));
     let mut bytes = vec![0; late[0].header.run_len() as usize];
-    host.read(queue, late[0].place, &mut bytes).unwrap();
+    host.log(queue).read(late[0].place, &mut bytes).unwrap();
     let (header, frames) = run::decode(&bytes).unwrap();
     assert_eq!(header, late[0].header);
     let payloads: Vec<Vec<u8>> = queen_core::frame::Frames::new(frames)
@@ -90,7 +90,7 @@ async fn a_page_at_the_end_goes_on_where_later_runs_are_appended() {
     assert_eq!(next.runs.len(), 1);
     assert_eq!(next.runs[0].header.stamp, later);
     let past = Place { segment: 1, at: 1 << 40 };
-    assert!(matches!(host.read(queue, past, &mut [0; 8]), Err(HostError::Gone(_))));
+    assert!(matches!(host.log(queue).read(past, &mut [0; 8]), Err(HostError::Gone(_))));
     broker.shutdown().await;
 }
 

@@ -125,6 +125,19 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
+/// The bytes of a queue's log. It may keep files open: drop it when done.
+pub trait LogBytes {
+    /// Fills `into` with the bytes at `place`, all within one segment. The caller checks the checksums.
+    /// May block on a disk.
+    fn read(&mut self, place: Place, into: &mut [u8]) -> Result<(), HostError>;
+}
+
+impl<F: FnMut(Place, &mut [u8]) -> Result<(), HostError>> LogBytes for F {
+    fn read(&mut self, place: Place, into: &mut [u8]) -> Result<(), HostError> {
+        self(place, into)
+    }
+}
+
 /// The broker, as the sink sees it. All calls concern the sink's tenant.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
@@ -176,9 +189,9 @@ pub trait Host: Send + Sync + 'static {
         runs_max: usize,
     ) -> Result<TimelinePage, HostError>;
 
-    /// Fills `into` with the bytes of the queue's log at `place`, all within one segment. The caller
-    /// checks the checksums. May block on a disk.
-    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError>;
+    /// The bytes of the queue's log, for whoever reads some of them one after the other. Does not
+    /// block.
+    fn log(&self, queue: QueueId) -> Box<dyn LogBytes + '_>;
 
     /// Names of partitions of the queue, in the order asked. May block on a disk.
     fn partition_names(

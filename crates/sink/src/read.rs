@@ -11,7 +11,7 @@
 //! entry (`ENTRY_BYTES_MAX`). Ids, names and shares of the window's partitions are held while it is
 //! encoded. What all that takes says [`Shape::index_bytes`].
 
-use crate::host::{Host, HostError, Place, ScanFrom, TimelineRun};
+use crate::host::{Host, HostError, LogBytes, Place, ScanFrom, TimelineRun};
 use crate::plan::weight;
 use crate::window::Shape;
 use queen_core::run::{self, BadRun, RunHeader};
@@ -250,11 +250,11 @@ impl WindowIndex {
 
     /// Calls `f` with every run of the partitions of `ranks`, in order.
     pub fn visit(&self, ranks: std::ops::Range<u32>, f: &mut OnRun<'_>) -> Result<(), ReadError> {
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = Fetcher::new(&self.source);
         if let Some(entries) = &self.entries {
             let start = entries.partition_point(|e| e.rank < ranks.start);
             let end = entries.partition_point(|e| e.rank < ranks.end);
-            return fetcher.fetch(&self.source, &entries[start..end], f);
+            return fetcher.fetch(&entries[start..end], f);
         }
         let mut at = ranks.start;
         while at < ranks.end {
@@ -272,7 +272,7 @@ impl WindowIndex {
     fn visit_group(
         &self,
         ranks: std::ops::Range<u32>,
-        fetcher: &mut Fetcher,
+        fetcher: &mut Fetcher<'_>,
         f: &mut OnRun<'_>,
     ) -> Result<(), ReadError> {
         let mut entries = Vec::new();
@@ -282,14 +282,14 @@ impl WindowIndex {
                 entries.push(entry(run, rank));
                 // Only a group of one partition gets here, and that is in order already.
                 if entries.len() > self.index_max {
-                    fetcher.fetch(&self.source, &entries, f)?;
+                    fetcher.fetch(&entries, f)?;
                     entries.clear();
                 }
             }
             Ok(())
         })?;
         entries.sort_unstable_by_key(|e| (e.rank, e.first));
-        fetcher.fetch(&self.source, &entries, f)
+        fetcher.fetch(&entries, f)
     }
 }
 
@@ -326,8 +326,8 @@ fn names(
 }
 
 /// Fetches runs a few MiB at a time, in the order in which they lie.
-#[derive(Default)]
-struct Fetcher {
+struct Fetcher<'a> {
+    log: Box<dyn LogBytes + 'a>,
     /// The runs, and nothing between them.
     buffer: Vec<u8>,
     /// What is read with others between them goes through here.
@@ -336,13 +336,18 @@ struct Fetcher {
     at: Vec<usize>,
 }
 
-impl Fetcher {
-    fn fetch(
-        &mut self,
-        source: &Source,
-        mut entries: &[Entry],
-        f: &mut OnRun<'_>,
-    ) -> Result<(), ReadError> {
+impl Fetcher<'_> {
+    fn new(source: &Source) -> Fetcher<'_> {
+        Fetcher {
+            log: source.host.log(source.queue),
+            buffer: Vec::new(),
+            stretch: Vec::new(),
+            order: Vec::new(),
+            at: Vec::new(),
+        }
+    }
+
+    fn fetch(&mut self, mut entries: &[Entry], f: &mut OnRun<'_>) -> Result<(), ReadError> {
         let all: u64 = entries.iter().map(|entry| u64::from(entry.len)).sum();
         let room = all.min(FETCH_BYTES) as usize;
         while !entries.is_empty() {
@@ -356,7 +361,7 @@ impl Fetcher {
             }
             let (now, later) = entries.split_at(count);
             self.make_room(room.max(bytes as usize));
-            self.load(source, now)?;
+            self.load(now)?;
             for (entry, at) in now.iter().zip(&self.at) {
                 let bytes = &self.buffer[*at..*at + entry.len as usize];
                 let (header, frames) = run::decode(bytes).map_err(|err: BadRun| {
@@ -378,7 +383,7 @@ impl Fetcher {
     }
 
     /// Reads the entries' bytes into the buffer; `at` says where each begins.
-    fn load(&mut self, source: &Source, entries: &[Entry]) -> Result<(), ReadError> {
+    fn load(&mut self, entries: &[Entry]) -> Result<(), ReadError> {
         self.order.clear();
         self.order.extend(0..entries.len() as u32);
         self.order.sort_unstable_by_key(|i| entries[*i as usize].place);
@@ -397,10 +402,10 @@ impl Fetcher {
             }
             let into = &mut self.buffer[filled..filled + wanted];
             if bytes == wanted {
-                source.host.read(source.queue, start, into)?;
+                self.log.read(start, into)?;
             } else {
                 self.stretch.resize(self.stretch.len().max(bytes), 0);
-                source.host.read(source.queue, start, &mut self.stretch[..bytes])?;
+                self.log.read(start, &mut self.stretch[..bytes])?;
                 let mut to = 0;
                 for entry in these.iter().map(|i| &entries[*i as usize]) {
                     let (from, len) = ((entry.place.at - start.at) as usize, entry.len as usize);

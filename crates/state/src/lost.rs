@@ -307,6 +307,15 @@ pub fn begun(
     Ok(row.map_or(0, |row| row.version))
 }
 
+/// A part of a listing, short enough to be made under one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What was found.
+    pub found: Vec<T>,
+    /// Where the rest begins; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
 /// The ranges that window `k` of a queue lists, by partition and offset: final from its intent on,
 /// gone with its commit.
 pub fn ranges(
@@ -316,12 +325,26 @@ pub fn ranges(
     queue: &str,
     k: u64,
 ) -> Result<Vec<LostRange>, StorageError> {
+    Ok(ranges_from(tables, tenant, sink, (queue, k), None, usize::MAX)?.found)
+}
+
+/// At most `rows_max` rows of [`ranges`] of a queue and a window, from the start or where a page before
+/// ended.
+pub fn ranges_from(
+    tables: &impl Reading,
+    tenant: TenantId,
+    sink: &str,
+    (queue, k): (&str, u64),
+    from: Option<Vec<u8>>,
+    rows_max: usize,
+) -> Result<Page<LostRange>, StorageError> {
     let prefix = row::queue_prefix(tenant, sink, queue);
     let to = row::window_key(&prefix, k.saturating_add(1));
+    let rows = tables.scan(Table::Lost, from.as_ref().unwrap_or(&prefix), &to, rows_max)?;
     let mut found = Vec::new();
-    for (row_key, value) in tables.scan(Table::Lost, &prefix, &to, usize::MAX)? {
-        let (_, Some((_, from))) = tail(&row_key, &prefix)? else { continue };
-        let lost: LostRow = decode(&row_key, &value)?;
+    for (row_key, value) in &rows {
+        let (_, Some((_, from))) = tail(row_key, &prefix)? else { continue };
+        let lost: LostRow = decode(row_key, value)?;
         found.push(LostRange {
             partition: lost.partition.into(),
             incarnation: lost.queue.0,
@@ -330,22 +353,27 @@ pub fn ranges(
             reason: lost.reason,
         });
     }
-    Ok(found)
+    let last = rows.last().filter(|_| rows.len() == rows_max);
+    Ok(Page { found, next: last.map(|(row_key, _)| [row_key, &[0][..]].concat()) })
 }
 
-/// The queues of which a sink has loss to list, with the incarnation of the first of it.
+/// The queues of which a sink has loss to list, with the incarnation of the first of it; at most
+/// `queues_max` of them, from the start or where a page before ended.
 pub fn queues(
     tables: &impl Reading,
     tenant: TenantId,
     sink: &str,
-) -> Result<Vec<(String, QueueId)>, StorageError> {
+    from: Option<Vec<u8>>,
+    queues_max: usize,
+) -> Result<Page<(String, QueueId)>, StorageError> {
     let prefix = row::sink_prefix(tenant, sink);
-    let (mut from, to) = (prefix.clone(), key::after_prefix(&prefix));
+    let to = key::after_prefix(&prefix);
+    let mut from = from.unwrap_or_else(|| prefix.clone());
     let mut found = Vec::new();
-    loop {
+    while found.len() < queues_max {
         // The row of a window and its first range.
         let rows = tables.scan(Table::Lost, &from, &to, 2)?;
-        let Some((row_key, _)) = rows.first() else { return Ok(found) };
+        let Some((row_key, _)) = rows.first() else { return Ok(Page { found, next: None }) };
         let rest = row_key.get(prefix.len()..).unwrap_or_default();
         let len = rest.iter().position(|byte| *byte == b':');
         let name = len.and_then(|len| std::str::from_utf8(&rest[..len]).ok());
@@ -355,6 +383,7 @@ pub fn queues(
         }
         from = key::after_prefix(&[&prefix, name.as_bytes(), b":"].concat());
     }
+    Ok(Page { found, next: Some(from) })
 }
 
 #[cfg(test)]

@@ -204,29 +204,55 @@ pub struct LogSlice {
 impl LogSlice {
     /// Reads them: blocking file I/O. Fewer bytes than asked for are an error that names the file.
     pub fn read(self) -> Result<Bytes, StorageError> {
-        let Some((file, files)) = self.file else {
+        if self.file.is_none() {
             return match <[_; 1]>::try_from(self.gathered) {
                 Ok([(_, bytes)]) => Ok(bytes),
                 Err(parts) => Ok(parts.into_iter().flat_map(|(_, bytes)| bytes).collect()),
             };
-        };
-        let mut bytes = BytesMut::zeroed(self.len);
-        // Gathered bytes lie behind those in the file.
-        let first = self.gathered.first().map(|(from, _)| (from - self.position) as usize);
-        let in_file = first.unwrap_or(self.len);
-        file.read_exact_at(&mut bytes[..in_file], self.position).map_err(|error| {
-            files.unread(self.id, self.position, &error);
-            StorageError(format!(
-                "read {in_file} bytes at {} of the queue log {}: {error}",
-                self.position,
-                files.path(self.id).display()
-            ))
-        })?;
-        for (from, part) in self.gathered {
-            let at = (from - self.position) as usize;
-            bytes[at..at + part.len()].copy_from_slice(&part);
         }
+        let mut bytes = BytesMut::zeroed(self.len);
+        self.read_at(self.position, &mut bytes)?;
         Ok(bytes.freeze())
+    }
+
+    /// Fills `into` with the bytes at a position of the segment, all of them within the slice: blocking
+    /// file I/O. Fewer bytes are an error that names the file.
+    pub fn read_at(&self, position: u64, into: &mut [u8]) -> Result<(), StorageError> {
+        let (end, all) = (position + into.len() as u64, self.position + self.len as u64);
+        if position < self.position || end > all {
+            let path = self.path();
+            return Err(StorageError(format!(
+                "bytes {position} to {end} of the queue log {path} lie outside of what was asked for"
+            )));
+        }
+        // Gathered bytes lie behind those in the file.
+        let first = self.gathered.first().map_or(all, |&(from, _)| from);
+        let in_file = first.clamp(position, end) - position;
+        let (from_file, _) = into.split_at_mut(in_file as usize);
+        if let Some((file, files)) = &self.file
+            && !from_file.is_empty()
+        {
+            file.read_exact_at(from_file, position).map_err(|error| {
+                files.unread(self.id, position, &error);
+                let path = self.path();
+                StorageError(format!(
+                    "read {in_file} bytes at {position} of the queue log {path}: {error}"
+                ))
+            })?;
+        }
+        for (start, part) in &self.gathered {
+            let (from, to) = (position.max(*start), end.min(start + part.len() as u64));
+            if from < to {
+                into[(from - position) as usize..(to - position) as usize]
+                    .copy_from_slice(&part[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self) -> String {
+        let path = self.file.as_ref().map(|(_, files)| files.path(self.id));
+        path.map_or_else(String::new, |path| path.display().to_string())
     }
 }
 

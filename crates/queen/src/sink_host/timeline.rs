@@ -2,25 +2,35 @@
 //!
 //! Owns: walking from run to run over segment files. Leaves to others: which segments there are and
 //! where retention has cut them (`Segment` rows), the runs' bytes (`queen_core::run`).
+//!
+//! A segment's row is looked at and its file opened under one read lock; all bytes are read outside.
+//! These threads run at a low priority: one that lost the processor within the lock would hold up
+//! whoever applies the log for as long as it does not get it back.
 
-use super::row;
 use queen_broker::{Broker, View};
 use queen_core::row::{Row, SegmentRow, key};
 use queen_core::run::{HEADER_BYTES, RunHeader};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
-use queen_sink::host::{HostError, Place, ScanFrom, TimelinePage, TimelineRun};
+use queen_sink::host::{HostError, LogBytes, Place, ScanFrom, TimelinePage, TimelineRun};
 use queen_state::{StorageError, Tables};
 use queen_store::LogSlice;
+use std::collections::BTreeMap;
 
-/// Bytes read at a time while walking: many small runs, or the header of a large one.
-const STRIDE: u64 = 64 << 10;
+/// Bytes read at a time while walking over small runs.
+const STRIDE: usize = 64 << 10;
+/// Bytes read for the header of a run that comes after a longer one than this.
+const STEP: usize = 4 << 10;
+
+/// Segments that a reader keeps open.
+const OPEN_MAX: usize = 16;
 
 /// A segment as it is now.
-#[derive(Clone, Copy)]
 struct Segment {
     number: u32,
     row: SegmentRow,
+    /// All of it.
+    bytes: LogSlice,
 }
 
 /// Stamp of the first record that the queue still holds.
@@ -31,8 +41,7 @@ pub(super) fn first_retained(broker: &Broker, queue: QueueId) -> Result<Option<S
             return Ok(Some(segment.row.first));
         }
         if segment.row.trimmed < segment.row.bytes {
-            let mut walk = Walk::new(broker, queue, segment);
-            let header = walk.header_at(segment.row.trimmed)?;
+            let header = Walk::new(queue, &segment).header_at(segment.row.trimmed)?;
             return Ok(Some(header.stamp));
         }
         from = segment.number + 1;
@@ -67,7 +76,7 @@ pub(super) fn scan(
         place.at = place.at.max(segment.row.trimmed);
         // A segment that ends before the stamp is passed over without a look.
         if segment.row.last >= least {
-            let mut walk = Walk::new(broker, queue, segment);
+            let mut walk = Walk::new(queue, &segment);
             while place.at < segment.row.bytes {
                 if page.runs.len() >= runs_max.max(1) {
                     page.next = place;
@@ -93,48 +102,45 @@ pub(super) fn scan(
     }
 }
 
-/// Bytes of the log at a place.
-pub(super) fn read(
-    broker: &Broker,
+/// Reads bytes of a queue's log, segment after segment.
+pub(super) struct Reader<'a> {
+    broker: &'a Broker,
     queue: QueueId,
-    place: Place,
-    into: &mut [u8],
-) -> Result<(), HostError> {
-    let bytes = slice(broker, queue, place, into.len())?.read().map_err(broken)?;
-    if bytes.len() != into.len() {
-        let (have, want) = (bytes.len(), into.len());
-        return Err(HostError::Broken(format!(
-            "{have} of {want} bytes at {place:?} of queue {queue}"
-        )));
+    open: BTreeMap<u32, Segment>,
+}
+
+impl Reader<'_> {
+    pub(super) fn new(broker: &Broker, queue: QueueId) -> Reader<'_> {
+        Reader { broker, queue, open: BTreeMap::new() }
     }
-    into.copy_from_slice(&bytes);
-    Ok(())
+}
+
+impl LogBytes for Reader<'_> {
+    fn read(&mut self, place: Place, into: &mut [u8]) -> Result<(), HostError> {
+        let number = u32::try_from(place.segment).unwrap_or(u32::MAX);
+        let end = place.at + into.len() as u64;
+        let known = self.open.get(&number).is_some_and(|segment| end <= segment.row.bytes);
+        if !known {
+            if self.open.len() >= OPEN_MAX {
+                self.open.pop_first();
+            }
+            let found = segment_from(self.broker, self.queue, number)?;
+            let found = found.filter(|found| found.number == number && end <= found.row.bytes);
+            let segment = found.ok_or_else(|| {
+                HostError::Gone(format!(
+                    "segment {number} of queue {} is gone or shorter than {end} bytes",
+                    self.queue
+                ))
+            })?;
+            self.open.insert(number, segment);
+        }
+        let segment = self.open.get(&number);
+        segment.map_or(Ok(()), |segment| segment.bytes.read_at(place.at, into)).map_err(broken)
+    }
 }
 
 fn broken(error: StorageError) -> HostError {
     HostError::Broken(error.to_string())
-}
-
-/// The right to read bytes outside the lock; checked against the segment's row.
-fn slice(broker: &Broker, queue: QueueId, place: Place, len: usize) -> Result<LogSlice, HostError> {
-    let number = u32::try_from(place.segment).unwrap_or(u32::MAX);
-    let found = broker.read(|view| {
-        let end = place.at + len as u64;
-        let row = row::<SegmentRow>(view, &key::segment(queue, number))?;
-        if row.is_none_or(|row| end > row.bytes) {
-            return Ok(None);
-        }
-        let place = queen_state::Place { queue, segment: number, position: place.at };
-        view.slice(place, len).map(Some)
-    });
-    match found {
-        Ok(Some(slice)) => Ok(slice),
-        Ok(None) => Err(HostError::Gone(format!(
-            "segment {number} of queue {queue} is gone or shorter than {} bytes",
-            place.at + len as u64
-        ))),
-        Err(error) => Err(HostError::Broken(error.to_string())),
-    }
 }
 
 /// The first segment with at least this number.
@@ -150,40 +156,44 @@ fn segment_from(
         let row = SegmentRow::decode(value).map_err(|bad| StorageError(bad.to_string()))?;
         let parts = key::segment_parts(found);
         let (_, number) = parts.ok_or_else(|| StorageError("a segment key is too short".into()))?;
-        Ok(Some(Segment { number, row }))
+        let start = queen_state::Place { queue, segment: number, position: 0 };
+        let bytes = view.slice(start, row.bytes as usize)?;
+        Ok(Some(Segment { number, row, bytes }))
     };
     broker.read(look).map_err(|error| HostError::Broken(error.to_string()))
 }
 
 /// Reads headers of one segment through a buffer.
 struct Walk<'a> {
-    broker: &'a Broker,
     queue: QueueId,
-    segment: Segment,
-    buffer: bytes::Bytes,
+    segment: &'a Segment,
+    buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     buffer_at: u64,
+    /// Length of the run before.
+    run_len: u64,
 }
 
 impl Walk<'_> {
-    fn new(broker: &Broker, queue: QueueId, segment: Segment) -> Walk<'_> {
-        Walk { broker, queue, segment, buffer: bytes::Bytes::new(), buffer_at: 0 }
+    fn new(queue: QueueId, segment: &Segment) -> Walk<'_> {
+        Walk { queue, segment, buffer: Vec::new(), buffer_at: 0, run_len: 0 }
     }
 
     fn header_at(&mut self, at: u64) -> Result<RunHeader, HostError> {
+        let Segment { number, row, bytes } = self.segment;
         let ends = self.buffer_at + self.buffer.len() as u64;
         if at < self.buffer_at || at + HEADER_BYTES as u64 > ends {
-            let len = STRIDE.min(self.segment.row.bytes.saturating_sub(at)) as usize;
-            let place = Place { segment: u64::from(self.segment.number), at };
-            self.buffer = slice(self.broker, self.queue, place, len)?.read().map_err(broken)?;
+            // What lies between two headers is not wanted here.
+            let most = if self.run_len > STEP as u64 { STEP } else { STRIDE };
+            self.buffer.resize(most.min(row.bytes.saturating_sub(at) as usize), 0);
+            bytes.read_at(at, &mut self.buffer).map_err(broken)?;
             self.buffer_at = at;
         }
         let header = self.buffer.get((at - self.buffer_at) as usize..).unwrap_or_default();
-        RunHeader::decode(header).map_err(|bad| {
-            HostError::Broken(format!(
-                "queue {}, segment {}, byte {at}: {bad}",
-                self.queue, self.segment.number
-            ))
-        })
+        let header = RunHeader::decode(header).map_err(|bad| {
+            HostError::Broken(format!("queue {}, segment {number}, byte {at}: {bad}", self.queue))
+        })?;
+        self.run_len = header.run_len();
+        Ok(header)
     }
 }

@@ -10,7 +10,7 @@ use queen_core::kv::{KvLoss, KvOp, KvOpKind, KvOutcome, KvResult, KvRow};
 use queen_core::sink::{Intent, LostRange, Start};
 use queen_core::{PartitionId, QueueId, Stamp};
 use queen_sink::bucket::{Bucket, BucketError, Head, ObjectMeta, Parts};
-use queen_sink::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
+use queen_sink::host::{Host, HostError, LogBytes, Loss, QueueInfo, ScanFrom, TimelinePage};
 use queen_sink::settings::Settings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -239,8 +239,8 @@ impl Host for MutantHost {
         self.inner.timeline(queue, from, runs_max)
     }
 
-    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
-        self.inner.read(queue, place, into)
+    fn log(&self, queue: QueueId) -> Box<dyn LogBytes + '_> {
+        self.inner.log(queue)
     }
 
     fn partition_names(

@@ -30,7 +30,7 @@ pub(super) fn queues(store: &MemoryStore) -> Result<Vec<QueueInfo>, StorageError
             found.push(info(id, &row));
         }
     }
-    for (name, id) in lost::queues(store, TenantId::DEFAULT, SINK)? {
+    for (name, id) in lost::queues(store, TenantId::DEFAULT, SINK, None, usize::MAX)?.found {
         let (name, created) = (name.into(), Stamp::ZERO);
         found.push(QueueInfo { name, id, created, deleted: true });
     }

@@ -13,7 +13,9 @@ use queen_core::kv::{KvOp, KvOpKind, KvOutcome};
 use queen_core::sink::LostRange;
 use queen_core::{PartitionId, QueueId, Stamp, TenantId};
 use queen_sink::bucket::{Bucket, BucketError, ErrorKind, Head, ObjectMeta, Parts};
-use queen_sink::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
+use queen_sink::host::{
+    Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage,
+};
 use std::sync::Arc;
 
 pub(super) struct OwnerHost(pub(super) Line);
@@ -86,8 +88,10 @@ impl Host for OwnerHost {
         self.0.broker.look(|store| reading::timeline(store, queue, from, runs_max))
     }
 
-    fn read(&self, queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
-        self.0.broker.look(|store| reading::read(store, queue, place, into))
+    fn log(&self, queue: QueueId) -> Box<dyn LogBytes + '_> {
+        Box::new(move |place: Place, into: &mut [u8]| {
+            self.0.broker.look(|store| reading::read(store, queue, place, into))
+        })
     }
 
     fn partition_names(

@@ -2,7 +2,7 @@
 //!
 //! It answers reads alone: whoever writes rows is tested against the twins of `queen-sim`.
 
-use crate::host::{Host, HostError, Loss, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
+use crate::host::{Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
 use crate::read::Source;
 use async_trait::async_trait;
 use queen_core::frame::Frame;
@@ -106,10 +106,12 @@ impl Host for Log {
         Ok(TimelinePage { runs, next, end, through: Stamp(self.stamp) })
     }
 
-    fn read(&self, _queue: QueueId, place: Place, into: &mut [u8]) -> Result<(), HostError> {
-        let at = place.at as usize;
-        into.copy_from_slice(&self.bytes[at..at + into.len()]);
-        Ok(())
+    fn log(&self, _queue: QueueId) -> Box<dyn LogBytes + '_> {
+        Box::new(|place: Place, into: &mut [u8]| {
+            let at = place.at as usize;
+            into.copy_from_slice(&self.bytes[at..at + into.len()]);
+            Ok(())
+        })
     }
 
     fn partition_names(
