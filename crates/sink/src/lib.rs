@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ahead;
+mod below;
 pub mod bucket;
 pub mod bucket_s3;
 mod commit;

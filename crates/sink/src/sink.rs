@@ -1,8 +1,9 @@
 //! Starting and stopping the sink.
 //!
-//! Owns: the sink's runtime and threads.
+//! Owns: the sink's runtime and threads, but for those that send (`below`).
 //! Leaves to others: what runs on them (`sink_loop`).
 
+use crate::below::{self, Below};
 use crate::bucket::Bucket;
 use crate::host::Host;
 use crate::needs::large_at_once;
@@ -31,6 +32,8 @@ impl Sink {
         host: Arc<dyn Host>,
         bucket: Arc<dyn Bucket>,
     ) -> std::io::Result<Sink> {
+        let sending = below::threads()?;
+        let bucket = Arc::new(Below::new(bucket, sending.handle()));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(settings.threads + 8 + large_at_once(settings.memory_bytes))
@@ -47,6 +50,7 @@ impl Sink {
         std::thread::Builder::new().name("queen-s3-main".to_owned()).spawn(move || {
             runtime.block_on(running.run());
             runtime.shutdown_timeout(Duration::from_secs(1));
+            sending.shutdown_timeout(Duration::from_secs(1));
             finished.send_replace(true);
         })?;
         Ok(Sink { shared, done })
