@@ -18,7 +18,7 @@ mod uploads;
 
 pub use committed::{Committed, OpenHour};
 pub use hour::HourFile;
-pub use intent::{Intent, LogPlace};
+pub use intent::{Intent, LogPlace, Shape};
 pub use keys::{RowKind, escape, folder_value, node_key, node_prefix, on_key, row_key, unescape};
 pub use lease::{Lease, Presence};
 pub use manifest::{LossReason, LostRange, Manifest, ObjectEntry, PartitionRange, PartitionsFile};

@@ -12,11 +12,10 @@
 //! fails in any other way, is as if it had not run.
 
 use crate::context::{Context, Stop};
-use crate::host::{ScanFrom, blocking};
+use crate::filling::Filling;
+use crate::host::ScanFrom;
 use crate::intent::{intent_of, job_of};
 use crate::making::{Made, make_whole};
-use crate::names::NameLengths;
-use crate::plan::{Planner, weight};
 use crate::read::ReadError;
 use crate::turns::Kind;
 use crate::window::{Window, windows_tile};
@@ -24,9 +23,6 @@ use futures::future::BoxFuture;
 use queen_core::sink::Intent;
 use std::convert::Infallible;
 use tokio::sync::Notify;
-
-/// Headers asked for at a time.
-const PAGE_RUNS: usize = 4096;
 
 /// A window planned while the one before is on its way.
 pub struct Ahead {
@@ -150,7 +146,7 @@ impl Next<'_> {
 
     async fn begin(&self, window: &Window) -> Encoding {
         let intent = intent_of(self.context, self.queue, window, self.k, String::new());
-        let Ok(job) = job_of(self.context, self.queue, &intent, window.shape, Kind::Ahead) else {
+        let Ok(job) = job_of(self.context, self.queue, &intent, Kind::Ahead) else {
             return Encoding::NotBegun;
         };
         let turn =
@@ -161,23 +157,15 @@ impl Next<'_> {
 
 /// The window after `before`, if the log closes it already.
 async fn next_closed(context: &Context, before: &Window) -> Result<Option<Window>, Stop> {
-    let queue = before.queue;
-    let mut planner = Planner::new(context.rule(), queue, Some(before.t_end));
-    let mut names = NameLengths::default();
+    let mut filling = Filling::new(context, before.queue, Some(before.t_end));
     let mut from = ScanFrom::Place(before.to);
     loop {
-        let host = context.host.clone();
-        let page = move || host.timeline(queue, from, PAGE_RUNS);
-        let page = blocking(&*context.host, page).await?;
-        let lengths = names.of(context, queue, &page).await?;
-        for (run, name_bytes) in page.runs.iter().zip(lengths) {
-            if let Some(window) = planner.add(run, weight(run, name_bytes)) {
-                return Ok(Some(names.shaped(window)));
-            }
+        let page = filling.page(context, from).await?;
+        if page.closed.is_some() {
+            return Ok(page.closed);
         }
         if page.end {
-            let closed = planner.close_through(page.through);
-            return Ok(closed.map(|window| names.shaped(window)));
+            return Ok(filling.close_through(page.through));
         }
         from = ScanFrom::Place(page.next);
     }

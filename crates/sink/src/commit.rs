@@ -27,21 +27,19 @@ use crate::bucket::{ErrorKind, ObjectMeta};
 use crate::context::{Context, Stop};
 use crate::encode::pieces::sha256_hex;
 use crate::host::{HostError, Place, ScanFrom, blocking};
-use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found, source_of};
+use crate::intent::{encoding_of, intent_of, job_of, kind_of, kind_of_found};
 use crate::layout::{Align, QueueKeys, hour_end, hour_name, hour_of};
 use crate::lease::{Lease, rows};
 use crate::making::Made;
-use crate::manifest::{Owner, RANGES_MAX, is_of, is_of_release, manifest};
+use crate::manifest::{Owner, is_of, is_of_release, manifest};
 use crate::open_uploads::OpenUploads;
-use crate::produce::Summary;
 use crate::settings::CrashPoint;
 use crate::turns::Kind;
-use crate::upload::{UploadError, Uploader};
-use crate::window::{Shape, Window, window_is_final};
+use crate::upload::{Uploaded, Uploader};
+use crate::window::{Window, window_is_final};
 use bytes::Bytes;
 use queen_core::sink::{
-    Committed, HourFile, Intent, LostRange, Manifest, ObjectEntry, OpenHour, PartitionsFile,
-    RowKind, row_key,
+    Committed, HourFile, Intent, LostRange, Manifest, OpenHour, RowKind, row_key,
 };
 use queen_core::{QueueId, Stamp};
 use std::sync::Arc;
@@ -93,8 +91,6 @@ struct How<'a> {
     redo: bool,
     /// How it waits for a thread.
     kind: Kind,
-    /// What it needs; `None`: to be found out.
-    shape: Option<Shape>,
     /// It was begun before its intent was written.
     ahead: Option<Ahead>,
     /// Told when it is encoded.
@@ -205,7 +201,7 @@ impl Progress {
         let intent = intent_of(context, &self.queue, window, self.k() + 1, prev);
         self.write_intent(context, lease, intent.clone()).await?;
         let kind = kind_of(window, context.settings.target_bytes);
-        let how = How { redo: false, kind, shape: Some(window.shape), ahead, encoded };
+        let how = How { redo: false, kind, ahead, encoded };
         self.finish(context, lease, intent, how).await
     }
 
@@ -241,7 +237,7 @@ impl Progress {
         }
         let encoder = context.settings.encoder;
         let kind = kind_of_found(&intent, context.settings.target_bytes);
-        let how = How { redo: true, kind, shape: None, ahead: None, encoded: &Notify::new() };
+        let how = How { redo: true, kind, ahead: None, encoded: &Notify::new() };
         if intent.encoder == encoder {
             return self.finish(context, lease, intent, how).await;
         }
@@ -279,21 +275,17 @@ impl Progress {
         how: How<'_>,
     ) -> Result<(), Stop> {
         context.state(&self.queue, "upload");
-        let redo = how.redo;
-        let (objects, mut summary) = match self.is_void(context, &intent).await? {
-            true => (Vec::new(), Summary::default()),
+        let mut uploaded = match self.is_void(context, &intent).await? {
+            true => Uploaded::default(),
             false => self.send(context, lease, &intent, how).await?,
         };
         // Until all is sent.
-        let _memory = summary.memory.take();
+        let _memory = uploaded.summary.memory.take();
         let lost = self.lost(context, &intent).await?;
         context.crash(CrashPoint::AfterUpload);
-        let keys = self.keys(context, &intent.prefix);
-        let ranges_object = self.put_ranges(context, &keys, intent.k, &mut summary, redo).await?;
-        let document =
-            manifest(self.owner(context), &intent, objects, summary, lost, ranges_object);
+        let document = manifest(self.owner(context), &intent, uploaded, lost);
         let json = document.to_json();
-        let key = keys.manifest(intent.k);
+        let key = self.keys(context, &intent.prefix).manifest(intent.k);
         self.put(context, &key, &json, false).await?;
         context.crash(CrashPoint::BeforeCommit);
         self.point(context, lease, &intent, key, sha256_hex(json.as_bytes()), &document).await
@@ -336,17 +328,9 @@ impl Progress {
         lease: &Lease,
         intent: &Intent,
         how: How<'_>,
-    ) -> Result<(Vec<ObjectEntry>, Summary), Stop> {
+    ) -> Result<Uploaded, Stop> {
         let made = self.made(context, intent, how.ahead).await?;
-        let shape = match how.shape {
-            Some(shape) => shape,
-            None => {
-                let source = source_of(context, intent);
-                let shape = blocking(&*context.host, move || Shape::of(&source)).await;
-                shape.map_err(UploadError::from)?
-            }
-        };
-        let job = job_of(context, &self.queue, intent, shape, how.kind)?;
+        let job = job_of(context, &self.queue, intent, how.kind)?;
         let told = context.tells(&self.queue);
         let uploader = Uploader {
             sender: context.sender(&told),
@@ -379,26 +363,6 @@ impl Progress {
             context.metrics.ahead.fetch_add(1, Ordering::Relaxed);
         }
         Ok(made)
-    }
-
-    async fn put_ranges(
-        &self,
-        context: &Context,
-        keys: &QueueKeys,
-        k: u64,
-        summary: &mut Summary,
-        redo: bool,
-    ) -> Result<Option<(String, String)>, Stop> {
-        if summary.ranges.len() <= RANGES_MAX {
-            return Ok(None);
-        }
-        let ranges = std::mem::take(&mut summary.ranges);
-        let file = PartitionsFile { v: 1, k, ranges };
-        let json = file.to_json();
-        summary.ranges = file.ranges;
-        let key = keys.partitions(k);
-        self.put(context, &key, &json, redo).await?;
-        Ok(Some((key, sha256_hex(json.as_bytes()))))
     }
 
     /// Step 3: moves the pointer.

@@ -21,6 +21,7 @@ use queen_core::sink::{Committed, Manifest};
 use queen_core::{Stamp, TenantId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 /// What every worker of a sink shares.
@@ -37,6 +38,10 @@ pub struct Context {
     pub limiter: Limiter,
     /// Memory of windows in work.
     pub budget: Budget,
+    /// Memory for what is remembered of windows that fill.
+    pub filling: Budget,
+    /// Places to look at a page of headers.
+    pub pages: Semaphore,
     /// The encoding threads.
     pub turns: Turns,
     /// Counters.

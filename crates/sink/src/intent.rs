@@ -9,11 +9,11 @@ use crate::context::{Context, Stop};
 use crate::encode::{Encoding, ObjectSpec};
 use crate::host::Place;
 use crate::layout::{Layout, QueueKeys};
-use crate::needs::{manifest_bytes, working_bytes};
+use crate::needs::{index_room, manifest_bytes, working_bytes};
 use crate::produce::Job;
 use crate::read::Source;
 use crate::turns::Kind;
-use crate::window::{Closed, Shape, Window};
+use crate::window::{Closed, Window};
 use queen_core::QueueId;
 use queen_core::sink::{Intent, LogPlace};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ pub fn intent_of(context: &Context, queue: &str, window: &Window, k: u64, prev: 
         t_end: window.t_end.0,
         log_from: LogPlace(window.from.segment, window.from.at),
         log_to: LogPlace(window.to.segment, window.to.at),
+        shape: window.shape,
         format: settings.encoding.format().to_owned(),
         compression: settings.encoding.compression().to_owned(),
         level: settings.encoding.level(),
@@ -60,14 +61,11 @@ pub fn source_of(context: &Context, intent: &Intent) -> Source {
 }
 
 /// The encoder's job.
-pub fn job_of(
-    context: &Context,
-    queue: &str,
-    intent: &Intent,
-    shape: Shape,
-    kind: Kind,
-) -> Result<Job, Stop> {
+pub fn job_of(context: &Context, queue: &str, intent: &Intent, kind: Kind) -> Result<Job, Stop> {
     let encoding = encoding_of(intent)?;
+    let shape = intent.shape;
+    let room = index_room(context.budget.limit(), encoding);
+    let keys = QueueKeys::new(&intent.prefix, context.tenant, queue);
     let layout = Layout::from_word(&intent.layout)
         .ok_or_else(|| unknown(intent, "layout", &intent.layout))?;
     Ok(Job {
@@ -79,10 +77,13 @@ pub fn job_of(
             queue: queue.into(),
         },
         layout,
+        k: intent.k,
         key: intent.key.clone(),
+        ranges_key: keys.partitions(intent.k),
         kind,
         shape,
-        working_bytes: working_bytes(&shape, encoding),
+        room,
+        working_bytes: working_bytes(&shape, encoding, room),
         manifest_bytes: manifest_bytes(&shape, layout),
         budget: context.budget.clone(),
     })

@@ -77,17 +77,19 @@ async fn encode(job: Job, turn: Turn, to: mpsc::Sender<Produced>) -> Result<Summ
     loop {
         let (back, object) = work.step(&*host, |work| work.walk.object()).await?;
         work = back;
-        let Some(Object { entry, kept }) = object else { break };
+        let Some(Object { holds, entry, kept }) = object else { break };
         if let Some(kept) = kept {
-            tell(&tells, &mut work.turn, Produced::Whole { entry, kept }).await?;
+            tell(&tells, &mut work.turn, Produced::Whole { holds, entry, kept }).await?;
             continue;
         }
         let (wanted, answer) = oneshot::channel();
-        tell(&tells, &mut work.turn, Produced::Large { entry, wanted }).await?;
+        tell(&tells, &mut work.turn, Produced::Large { holds, entry, wanted }).await?;
         if work.turn.aside(answer).await.map_err(|_| given_up())? {
             let pieces = |work: &mut Work| work.walk.pieces(&mut work.turn);
             (work, ()) = work.step(&*host, pieces).await?;
             tell(&tells, &mut work.turn, Produced::Same).await?;
+        } else {
+            (work, ()) = work.step(&*host, |work| work.walk.skip()).await?;
         }
     }
     let Work { walk, mut turn } = work;

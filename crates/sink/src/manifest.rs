@@ -6,12 +6,9 @@
 //!
 //! Nothing in a manifest varies with the node or the try: a late copy of it is the same bytes.
 
-use crate::produce::Summary;
-use queen_core::sink::{Intent, LostRange, Manifest, ObjectEntry};
+use crate::upload::Uploaded;
+use queen_core::sink::{Intent, LostRange, Manifest};
 use queen_core::{Stamp, TenantId};
-
-/// Partitions listed in the manifest itself; more go to an object beside it.
-pub const RANGES_MAX: usize = 10_000;
 
 /// Whose window it is.
 #[derive(Clone, Copy, Debug)]
@@ -24,19 +21,15 @@ pub struct Owner<'a> {
     pub queue: &'a str,
 }
 
-/// The manifest of a window. `ranges_object`: key and SHA-256 of the object with the ranges, which
-/// are then not listed.
+/// The manifest of a window.
 pub fn manifest(
     owner: Owner<'_>,
     intent: &Intent,
-    objects: Vec<ObjectEntry>,
-    summary: Summary,
+    uploaded: Uploaded,
     lost: Vec<LostRange>,
-    ranges_object: Option<(String, String)>,
 ) -> Manifest {
-    let partitions = summary.ranges.len() as u64;
-    let ranges = if ranges_object.is_some() { Vec::new() } else { summary.ranges };
-    let (ranges_object, ranges_sha256) = ranges_object.unzip();
+    let Uploaded { objects, ranges, summary } = uploaded;
+    let (ranges_object, ranges_sha256) = ranges.map(|object| (object.key, object.sha256)).unzip();
     Manifest {
         sink: owner.sink.to_owned(),
         tenant: owner.tenant.to_string(),
@@ -50,7 +43,7 @@ pub fn manifest(
         bytes: objects.iter().map(|object| object.bytes).sum(),
         objects,
         records: summary.records,
-        partitions,
+        partitions: summary.partitions,
         min_ts: summary.min_ts,
         max_ts: summary.max_ts,
         lost,
@@ -61,7 +54,7 @@ pub fn manifest(
         queue_id: intent.queue_id,
         wrapped: summary.wrapped,
         max_record_bytes: summary.record_bytes_max,
-        ranges,
+        ranges: summary.ranges,
         ranges_object,
         ranges_sha256,
         prev: intent.prev.clone(),
@@ -86,5 +79,5 @@ pub fn is_of_release(manifest: &Manifest, owner: Owner<'_>, intent: &Intent) -> 
 }
 
 fn manifest_like(owner: Owner<'_>, intent: &Intent) -> Manifest {
-    manifest(owner, intent, Vec::new(), Summary::default(), Vec::new(), None)
+    manifest(owner, intent, Uploaded::default(), Vec::new())
 }

@@ -78,6 +78,11 @@ impl Grant {
         taken
     }
 
+    /// Bytes taken.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Parts with `bytes` of it, or with all there is.
     pub fn split(&mut self, bytes: u64) -> Grant {
         let bytes = bytes.min(self.bytes);

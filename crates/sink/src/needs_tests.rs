@@ -5,7 +5,7 @@ use crate::encode::{Compression, ObjectSpec, PageCompression};
 use crate::memory::Budget;
 use crate::produce::{Job, Walk};
 use crate::read::Source;
-use crate::testing::{Log, most_held};
+use crate::testing::{Log, most_held, shape_of};
 use crate::turns::Kind;
 use queen_core::TenantId;
 use std::sync::Arc;
@@ -29,15 +29,19 @@ fn window(partitions: usize, records: usize, bytes: usize) -> Source {
 }
 
 fn job(source: Source, encoding: Encoding, layout: Layout) -> Job {
-    let shape = Shape::of(&source).unwrap();
+    let shape = shape_of(&source);
+    let room = index_room(given_out(256 << 20, encoding), encoding);
     Job {
         source,
         spec: ObjectSpec { encoding, wrap: true, tenant: TenantId::DEFAULT, queue: Arc::from("q") },
         layout,
+        k: 1,
         key: "w-1".to_owned(),
+        ranges_key: "r-1".to_owned(),
         kind: Kind::Live,
         shape,
-        working_bytes: working_bytes(&shape, encoding),
+        room,
+        working_bytes: working_bytes(&shape, encoding, room),
         manifest_bytes: manifest_bytes(&shape, layout),
         budget: Budget::new(256 << 20),
     }
@@ -54,7 +58,7 @@ fn encode(job: &Job) -> (u64, u64) {
         }
         (walk.summary, kept)
     });
-    assert_eq!(summary.ranges.len() as u64, job.shape.partitions);
+    assert_eq!(summary.partitions, job.shape.partitions);
     // Of the pieces on their way there is one: nobody sends the others.
     let pieces = (job.shape.weight * 2).min(PIECE_BYTES as u64) * (PIECES - 1);
     // Nor is the manifest written here, of which the ranges are there.
@@ -104,10 +108,17 @@ fn a_record_of_many_mib_is_counted() {
 
 #[test]
 fn a_small_window_needs_little() {
-    let shape =
-        Shape { runs: 10, run_bytes_max: 400, weight: 4_000, partitions: 3, name_bytes: 20 };
+    let shape = Shape {
+        records: 10,
+        weight: 4_000,
+        runs: 10,
+        run_bytes_max: 400,
+        partitions: 3,
+        name_bytes: 20,
+    };
     let encoding = Encoding::Jsonl(Compression::ZSTD);
-    let all = working_bytes(&shape, encoding) + manifest_bytes(&shape, Layout::Merged);
+    let all = working_bytes(&shape, encoding, index_room(224 << 20, encoding))
+        + manifest_bytes(&shape, Layout::Merged);
     assert!(all < 10 << 20, "{all} bytes");
 }
 

@@ -214,6 +214,7 @@ impl Planner {
             records: open.settled.records,
             weight: open.settled.weight,
             shape: Shape {
+                records: open.settled.records,
                 runs: open.settled.runs,
                 run_bytes_max: open.settled.run_bytes_max,
                 weight: open.settled.weight,

@@ -2,7 +2,8 @@
 //!
 //! Owns: the walk over a window that feeds the encoder, which records make which object, and what
 //! the manifest says of them.
-//! Leaves to others: order and bytes of runs (`read`), those of objects (`encode`), sending (`upload`).
+//! Leaves to others: order and bytes of runs (`read`), those of objects (`encode`) and of the list of many
+//! partitions (`ranges`), sending (`upload`).
 //! Upholds: `window-is-final`, `memory-bounded`.
 //!
 //! An object whose compressed bytes fit the memory budget is handed over whole. Of a larger one,
@@ -15,7 +16,8 @@ use crate::encode::pieces::{Kept, Pieces};
 use crate::encode::{Encoded, ObjectEncoder, ObjectSpec, Record, TransactionId};
 use crate::layout::{Layout, partition_suffix};
 use crate::memory::{Budget, Grant};
-use crate::read::{ReadError, Source, WindowIndex};
+use crate::ranges::{self, Joining, RANGES_MAX};
+use crate::read::{Parts, ReadError, Room, Source, WindowIndex};
 use crate::turns::{Kind, Turn};
 use crate::window::Shape;
 use bytes::Bytes;
@@ -38,12 +40,18 @@ pub struct Job {
     pub spec: ObjectSpec,
     /// One object, or one per partition.
     pub layout: Layout,
+    /// Number of the window.
+    pub k: u64,
     /// Key without extension (and without the partition's part).
     pub key: String,
+    /// Key of the list of its partitions, if they are too many for the manifest.
+    pub ranges_key: String,
     /// How it waits for a thread.
     pub kind: Kind,
     /// What is known of its size.
     pub shape: Shape,
+    /// How much of it is indexed at a time.
+    pub room: Room,
     /// Memory it needs to be encoded, bytes.
     pub working_bytes: u64,
     /// Memory that its manifest needs until it is sent, bytes.
@@ -63,11 +71,22 @@ impl Job {
     }
 }
 
+/// What an object holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Records.
+    Records,
+    /// The partitions of a window that has many of them.
+    Ranges,
+}
+
 /// An object, or a part of one, on its way to the bucket.
 #[derive(Debug)]
 pub enum Produced {
     /// A whole object; its memory is free when `kept` is dropped.
     Whole {
+        /// What it holds.
+        holds: Holds,
         /// What the manifest says of it.
         entry: ObjectEntry,
         /// Its bytes.
@@ -75,6 +94,8 @@ pub enum Produced {
     },
     /// A larger object: say whether its pieces are wanted.
     Large {
+        /// What it holds.
+        holds: Holds,
         /// What the manifest says of it.
         entry: ObjectEntry,
         /// `true`: they follow as [`Produced::Piece`], in order, and then [`Produced::Same`].
@@ -88,6 +109,8 @@ pub enum Produced {
 
 /// An object of a walk.
 pub struct Object {
+    /// What it holds.
+    pub holds: Holds,
     /// What the manifest says of it.
     pub entry: ObjectEntry,
     /// Its bytes; `None` when they did not fit the memory.
@@ -107,8 +130,11 @@ pub struct Summary {
     pub min_ts: Option<u64>,
     /// Stamp of the last record.
     pub max_ts: Option<u64>,
-    /// The records by partition, in order of names.
+    /// Partitions.
+    pub partitions: u64,
+    /// The records by partition, in order of names; none when they are too many for the manifest.
     pub ranges: Vec<PartitionRange>,
+    joining: Option<Joining>,
     /// The memory of all that.
     pub memory: Option<Grant>,
 }
@@ -160,15 +186,31 @@ pub fn given_up() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the upload was given up")
 }
 
-/// A walk over a window, object after object in order of their keys.
+/// What comes next in a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Records; one object per partition: those of the partition of this rank in the part at hand.
+    Records(u32),
+    Ranges,
+    Nothing,
+}
+
+/// What an object was when it was encoded first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Large {
+    what: Next,
+    encoded: Encoded,
+}
+
+/// A walk over a window, object after object in order of their keys; then the list of its partitions,
+/// if they are too many for the manifest.
 pub struct Walk {
     job: Job,
-    index: WindowIndex,
+    parts: Parts,
     to: mpsc::Sender<Produced>,
-    /// The first partition that is in no object yet.
-    next: u32,
+    next: Next,
     /// The last object, if it did not fit the memory.
-    large: Option<(Range<u32>, Encoded)>,
+    large: Option<Large>,
     /// What the manifest says of the objects so far.
     pub summary: Summary,
 }
@@ -176,93 +218,173 @@ pub struct Walk {
 impl Walk {
     /// Stands at the window's start; objects go down `to`. Blocks.
     pub fn new(job: Job, to: mpsc::Sender<Produced>) -> Result<Walk, ReadError> {
-        let index = WindowIndex::build(job.source.clone(), &job.shape)?;
-        let summary = Summary::default();
-        Ok(Walk { job, index, to, next: 0, large: None, summary })
+        let parts = Parts::new(job.source.clone(), job.shape, job.room)?;
+        let mut summary = Summary::of(job.layout);
+        if let (Layout::PerPartition, Some(part)) = (job.layout, parts.part()) {
+            summary.see(part);
+        }
+        let next = match parts.part() {
+            Some(part) if part.partitions() > 0 => Next::Records(0),
+            _ => Next::Nothing,
+        };
+        Ok(Walk { job, parts, to, next, large: None, summary })
     }
 
     /// Encodes the next object; `None` when none is left. Blocks.
     pub fn object(&mut self) -> Result<Option<Object>, ReadError> {
-        let all = self.index.partitions() as u32;
-        if self.next >= all {
+        let what = self.next;
+        if what == Next::Nothing {
             return Ok(None);
         }
-        let end = match self.job.layout {
-            Layout::Merged => all,
-            Layout::PerPartition => self.next + 1,
-        };
-        let ranks = std::mem::replace(&mut self.next, end)..end;
-        let mut part = Summary::default();
-        part.ranges.reserve_exact(ranks.len());
         let all = self.job.kind == Kind::Ahead;
         let keeping = Keeping { kept: Kept::new(self.job.memory()), all, to: &self.to };
+        let first = (what != Next::Ranges).then_some(&mut self.summary);
         let (encoded, Keeping { kept, .. }) =
-            encode(&self.job, &self.index, ranks.clone(), keeping, &mut part)?;
-        let entry = entry(&self.job, &part, &encoded);
-        self.summary.add(part);
+            encode(&self.job, &mut self.parts, what, keeping, first)?;
         let kept = kept.pieces.is_some().then_some(kept);
-        self.large = kept.is_none().then_some((ranks, encoded));
-        Ok(Some(Object { entry, kept }))
+        self.large = kept.is_none().then(|| Large { what, encoded: encoded.clone() });
+        let holds = if what == Next::Ranges { Holds::Ranges } else { Holds::Records };
+        let entry = self.entry(what, &encoded);
+        // The next one is found when the pieces of this one are through: they need its part.
+        if self.large.is_none() {
+            self.go_on()?;
+        }
+        Ok(Some(Object { holds, entry, kept }))
+    }
+
+    /// Passes over an object that did not fit and is not wanted.
+    pub fn skip(&mut self) -> Result<(), ReadError> {
+        match self.large.take() {
+            Some(_) => self.go_on(),
+            None => Ok(()),
+        }
     }
 
     /// Encodes the object that did not fit a second time, and sends its pieces. Blocks; while a piece
     /// waits for room, `turn` has no place.
     pub fn pieces(&mut self, turn: &mut Turn) -> Result<(), ReadError> {
-        let Some((ranks, encoded)) = self.large.take() else { return Ok(()) };
-        let (mut again, sent) = (Summary::default(), Sent { to: &self.to, turn });
-        let (second, _) = encode(&self.job, &self.index, ranks, sent, &mut again)?;
+        let Some(Large { what, encoded }) = self.large.take() else { return Ok(()) };
+        let sent = Sent { to: &self.to, turn };
+        let (second, _) = encode(&self.job, &mut self.parts, what, sent, None)?;
         if second != encoded {
             let what = "the bytes changed between two passes over one window";
             return Err(io::Error::other(what).into());
         }
+        self.go_on()
+    }
+
+    /// Finds what comes after the object at hand.
+    fn go_on(&mut self) -> Result<(), ReadError> {
+        self.next = match (self.next, self.job.layout) {
+            (Next::Records(rank), Layout::PerPartition) => {
+                let more =
+                    self.parts.part().is_some_and(|part| part.partitions() as u32 > rank + 1);
+                if more {
+                    Next::Records(rank + 1)
+                } else if self.parts.next()? {
+                    if let Some(part) = self.parts.part() {
+                        self.summary.see(part);
+                    }
+                    Next::Records(0)
+                } else {
+                    self.after_records()
+                }
+            }
+            (Next::Records(_), Layout::Merged) => self.after_records(),
+            (Next::Ranges | Next::Nothing, _) => Next::Nothing,
+        };
         Ok(())
     }
-}
 
-fn entry(job: &Job, part: &Summary, encoded: &Encoded) -> ObjectEntry {
-    let extension = job.spec.encoding.extension();
-    let mut entry = ObjectEntry {
-        key: format!("{}.{extension}", job.key),
-        bytes: encoded.finished.bytes,
-        records: part.records,
-        sha256: encoded.finished.sha256.clone(),
-        partition: None,
-        first_offset: None,
-        last_offset: None,
-    };
-    if let (Layout::PerPartition, Some(range)) = (job.layout, part.ranges.first()) {
-        let suffix = partition_suffix(&range.partition, range.first_offset, range.last_offset);
-        entry.key = format!("{}{suffix}.{extension}", job.key);
-        entry.partition = Some(range.partition.clone());
-        entry.first_offset = Some(range.first_offset);
-        entry.last_offset = Some(range.last_offset);
+    fn after_records(&mut self) -> Next {
+        self.summary.end();
+        match self.summary.partitions > RANGES_MAX as u64 {
+            true => Next::Ranges,
+            false => Next::Nothing,
+        }
     }
-    entry
+
+    fn entry(&self, what: Next, encoded: &Encoded) -> ObjectEntry {
+        let job = &self.job;
+        let extension = job.spec.encoding.extension();
+        let mut entry = ObjectEntry {
+            key: format!("{}.{extension}", job.key),
+            bytes: encoded.finished.bytes,
+            records: self.summary.records,
+            sha256: encoded.finished.sha256.clone(),
+            partition: None,
+            first_offset: None,
+            last_offset: None,
+        };
+        match (what, job.layout, self.parts.part()) {
+            (Next::Ranges, ..) => (entry.key, entry.records) = (job.ranges_key.clone(), 0),
+            (Next::Records(rank), Layout::PerPartition, Some(part)) => {
+                let (name, share) = (part.name(rank), part.share(rank));
+                let suffix = partition_suffix(name, share.first, share.last);
+                entry.key = format!("{}{suffix}.{extension}", job.key);
+                entry.records = share.records;
+                entry.partition = Some(name.to_owned());
+                entry.first_offset = Some(share.first);
+                entry.last_offset = Some(share.last);
+            }
+            _ => {}
+        }
+        entry
+    }
 }
 
+/// Encodes an object; `summary`: of its first pass.
 fn encode<P: Pieces>(
     job: &Job,
-    index: &WindowIndex,
-    ranks: Range<u32>,
+    parts: &mut Parts,
+    what: Next,
     pieces: P,
-    summary: &mut Summary,
+    mut summary: Option<&mut Summary>,
 ) -> Result<(Encoded, P), ReadError> {
-    let mut encoder = ObjectEncoder::new(&job.spec, index.records(ranks.clone()), pieces)?;
+    let Next::Records(rank) = what else {
+        return ranges::encode(job.k, job.layout, parts, pieces);
+    };
+    let (encoded, pieces) = match (job.layout, parts.part()) {
+        (Layout::PerPartition, Some(part)) => {
+            let records = part.share(rank).records;
+            let mut encoder = ObjectEncoder::new(&job.spec, records, pieces)?;
+            feed(job, part, rank..rank + 1, &mut encoder)?;
+            encoder.finish()?
+        }
+        _ => {
+            let mut encoder = ObjectEncoder::new(&job.spec, job.shape.records, pieces)?;
+            parts.each(&mut |part| {
+                if let Some(summary) = &mut summary {
+                    summary.see(part);
+                }
+                feed(job, part, 0..part.partitions() as u32, &mut encoder)
+            })?;
+            encoder.finish()?
+        }
+    };
+    if let Some(summary) = summary {
+        summary.wrapped += encoded.wrapped;
+        summary.record_bytes_max = summary.record_bytes_max.max(encoded.record_bytes_max);
+    }
+    Ok((encoded, pieces))
+}
+
+fn feed<P: Pieces>(
+    job: &Job,
+    part: &WindowIndex,
+    ranks: Range<u32>,
+    encoder: &mut ObjectEncoder<P>,
+) -> Result<(), ReadError> {
     let mut current = None;
-    index.visit(ranks, &mut |rank, header, frames| {
-        let name = index.name(rank);
+    part.visit(ranks, &mut |rank, header, frames| {
+        let name = part.name(rank);
         if current != Some(rank) {
             current = Some(rank);
             encoder.partition(name);
         }
         encoder.stamp(header.stamp);
-        summary.see(name, header);
-        run(job, name, header, frames, &mut encoder)
-    })?;
-    let (encoded, pieces) = encoder.finish()?;
-    summary.wrapped = encoded.wrapped;
-    summary.record_bytes_max = encoded.record_bytes_max;
-    Ok((encoded, pieces))
+        run(job, name, header, frames, encoder)
+    })
 }
 
 fn run<P: Pieces>(
@@ -302,35 +424,35 @@ fn run<P: Pieces>(
 }
 
 impl Summary {
-    fn see(&mut self, name: &str, header: &RunHeader) {
-        let (first, count) = (header.first_offset.0, u64::from(header.count));
-        self.records += count;
-        self.min_ts = Some(self.min_ts.map_or(header.stamp.0, |ts| ts.min(header.stamp.0)));
-        self.max_ts = Some(self.max_ts.map_or(header.stamp.0, |ts| ts.max(header.stamp.0)));
-        match self.ranges.last_mut().filter(|range| range.partition == name) {
-            Some(range) => {
-                range.last_offset = first + count - 1;
-                range.records += count;
-            }
-            None => self.ranges.push(PartitionRange {
-                partition: name.to_owned(),
-                first_offset: first,
-                last_offset: first + count - 1,
-                records: count,
-            }),
+    fn of(layout: Layout) -> Summary {
+        Summary { joining: Some(Joining::new(layout)), ..Summary::default() }
+    }
+
+    /// Adds a part of the window, in order.
+    fn see(&mut self, part: &WindowIndex) {
+        if let Some((first, last)) = part.stamps {
+            self.min_ts = Some(self.min_ts.map_or(first, |ts| ts.min(first)));
+            self.max_ts = self.max_ts.max(Some(last));
+        }
+        for (name, share) in part.shares() {
+            self.records += share.records;
+            let whole = self.joining.as_mut().and_then(|joining| joining.add(name, share));
+            self.list(whole);
         }
     }
 
-    fn add(&mut self, part: Summary) {
-        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        self.records += part.records;
-        self.wrapped += part.wrapped;
-        self.record_bytes_max = self.record_bytes_max.max(part.record_bytes_max);
-        self.min_ts = least(self.min_ts, part.min_ts);
-        self.max_ts = self.max_ts.max(part.max_ts);
-        match self.ranges.is_empty() {
-            true => self.ranges = part.ranges,
-            false => self.ranges.extend(part.ranges),
+    /// All parts were added.
+    fn end(&mut self) {
+        let last = self.joining.as_mut().and_then(Joining::end);
+        self.list(last);
+    }
+
+    fn list(&mut self, range: Option<PartitionRange>) {
+        let Some(range) = range else { return };
+        self.partitions += 1;
+        match self.partitions <= RANGES_MAX as u64 {
+            true => self.ranges.push(range),
+            false => self.ranges = Vec::new(),
         }
     }
 }

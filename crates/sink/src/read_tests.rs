@@ -5,23 +5,46 @@ use crate::testing::{Appended, Log};
 use queen_core::Offset;
 use queen_core::frame::Frames;
 
-fn visited(source: &Source, index_max: usize) -> Vec<(String, u64, String)> {
-    let index =
-        WindowIndex::build_within(source.clone(), &Shape::of(source).unwrap(), index_max).unwrap();
-    let mut out = Vec::new();
-    let all = 0..index.partitions() as u32;
-    index
-        .visit(all, &mut |rank, header, frames| {
-            for (i, frame) in Frames::new(frames).enumerate() {
-                let Offset(offset) = header.first_offset.plus(i as u64);
-                let payload = String::from_utf8(frame.unwrap().payload.to_vec()).unwrap();
-                out.push((index.name(rank).to_string(), offset, payload));
-            }
-            Ok(())
-        })
-        .unwrap();
-    out
+/// What the headers of a source say.
+fn shape_of(source: &Source) -> Shape {
+    crate::testing::shape_of(source)
 }
+
+/// All records in the order in which they are visited, and the parts that the window was indexed in.
+fn visited(source: &Source, room: Room) -> (Vec<(String, u64, String)>, usize) {
+    let mut parts = Parts::new(source.clone(), shape_of(source), room).unwrap();
+    let (mut out, mut count) = (Vec::new(), 0);
+    // Twice, as a large object needs it.
+    for _ in 0..2 {
+        (out, count) = (Vec::new(), 0);
+        parts.each(&mut |part| visit(part, &mut out, &mut count)).unwrap();
+    }
+    (out, count)
+}
+
+fn visit(
+    part: &WindowIndex,
+    out: &mut Vec<(String, u64, String)>,
+    count: &mut usize,
+) -> Result<(), ReadError> {
+    *count += 1;
+    let (before, mut seen) = (out.len() as u64, 0);
+    part.visit(0..part.partitions() as u32, &mut |rank, header, frames| {
+        for (i, frame) in Frames::new(frames).enumerate() {
+            let Offset(offset) = header.first_offset.plus(i as u64);
+            let payload = String::from_utf8(frame.unwrap().payload.to_vec()).unwrap();
+            assert!((part.share(rank).first..=part.share(rank).last).contains(&offset));
+            out.push((part.name(rank).to_string(), offset, payload));
+        }
+        seen += u64::from(header.count);
+        Ok(())
+    })?;
+    assert_eq!(part.shares().map(|(_, share)| share.records).sum::<u64>(), seen);
+    assert_eq!(out.len() as u64, before + seen);
+    Ok(())
+}
+
+const ALL: Room = Room { bytes: 1 << 30, runs: INDEX_RUNS_MAX };
 
 /// A window out of the middle of a log, and what was pushed to it.
 fn sample() -> (Source, Vec<Appended>) {
@@ -42,16 +65,56 @@ fn runs_come_by_partition_and_offset() {
     let (source, mut log) = sample();
     log.sort_by(|a, b| (a.partition.as_bytes(), a.offset).cmp(&(b.partition.as_bytes(), b.offset)));
     let want: Vec<_> = log.into_iter().map(|a| (a.partition, a.offset, a.payload)).collect();
-    let got = visited(&source, INDEX_RUNS_MAX);
-    assert_eq!(got.len(), want.len());
+    let (got, parts) = visited(&source, ALL);
+    assert_eq!((got.len(), parts), (want.len(), 1));
     assert_eq!(got, want);
 }
 
 #[test]
-fn an_index_that_does_not_fit_gives_the_same_order() {
+fn runs_that_do_not_fit_come_in_the_same_order() {
     let (source, _) = sample();
-    let want = visited(&source, INDEX_RUNS_MAX);
-    for index_max in [1, 2, 20, 100, 299] {
-        assert_eq!(visited(&source, index_max), want, "{index_max} runs at a time");
+    let (want, _) = visited(&source, ALL);
+    for runs in [1, 2, 20, 100, 299] {
+        assert_eq!(visited(&source, Room { runs, ..ALL }).0, want, "{runs} runs at a time");
+    }
+}
+
+#[test]
+fn partitions_that_do_not_fit_come_in_the_same_order_part_by_part() {
+    let (source, _) = sample();
+    let (want, _) = visited(&source, ALL);
+    let partitions = shape_of(&source).partitions;
+    assert_eq!(partitions, 21);
+    for fit in [0, 1, 2, 5, 13, 20] {
+        for runs in [1, 30, INDEX_RUNS_MAX] {
+            let room = Room { bytes: fit * (PARTITION_BYTES + 8), runs };
+            let (got, parts) = visited(&source, room);
+            assert_eq!(got, want, "{fit} partitions, {runs} runs at a time");
+            assert_eq!(parts as u64, partitions.div_ceil(fit.max(1)), "{fit} at a time");
+        }
+    }
+}
+
+#[test]
+fn stamps_and_offsets_of_all_parts_are_those_of_the_window() {
+    let (source, _) = sample();
+    let mut whole: Option<(Stamps, Vec<(String, Share)>)> = None;
+    for bytes in [1 << 30, 7 * PARTITION_BYTES] {
+        let room = Room { bytes, runs: INDEX_RUNS_MAX };
+        let mut parts = Parts::new(source.clone(), shape_of(&source), room).unwrap();
+        let (mut stamps, mut shares): (Stamps, Vec<_>) = (None, Vec::new());
+        parts
+            .each(&mut |part| {
+                let (first, last) = part.stamps.unwrap();
+                let (low, high) = stamps.unwrap_or((first, last));
+                stamps = Some((low.min(first), high.max(last)));
+                shares.extend(part.shares().map(|(name, share)| (name.to_owned(), share)));
+                Ok(())
+            })
+            .unwrap();
+        match &whole {
+            None => whole = Some((stamps, shares)),
+            Some(whole) => assert_eq!(*whole, (stamps, shares)),
+        }
     }
 }

@@ -7,10 +7,11 @@
 
 use crate::bucket::Bucket;
 use crate::context::Context;
+use crate::filling::PAGES_AT_ONCE;
 use crate::host::Host;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
-use crate::needs::given_out;
+use crate::needs::{for_filling, given_out};
 use crate::retry::Limiter;
 use crate::settings::{Queues, Settings};
 use crate::signal::Signal;
@@ -26,6 +27,7 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::error;
 
@@ -62,6 +64,8 @@ impl SinkLoop {
             },
             turns: Turns::new(settings.threads, budget.clone()),
             budget,
+            filling: Budget::new(for_filling(settings.memory_bytes)),
+            pages: Semaphore::new(PAGES_AT_ONCE),
             board: Board::default(),
             bucket_status,
             metrics,

@@ -6,7 +6,7 @@ mod allocations;
 mod log;
 
 pub use allocations::most_held;
-pub use log::{Appended, Log};
+pub use log::{Appended, Log, shape_of};
 
 use crate::encode::pieces::Pieces;
 use bytes::Bytes;

@@ -9,7 +9,7 @@ use crate::lease::{Fenced, Lease};
 use crate::making::{Made, make};
 use crate::object::{Seen, Sender};
 use crate::open_uploads::OpenUploads;
-use crate::produce::{Job, Produced, Summary};
+use crate::produce::{Holds, Job, Produced, Summary};
 use crate::read::ReadError;
 use crate::turns::Turns;
 use bytes::Bytes;
@@ -42,6 +42,17 @@ pub enum UploadError {
     Fenced(#[from] Fenced),
 }
 
+/// What of a window is in the bucket.
+#[derive(Debug, Default)]
+pub struct Uploaded {
+    /// Its objects, in order of keys.
+    pub objects: Vec<ObjectEntry>,
+    /// The object that lists its partitions, if the manifest does not.
+    pub ranges: Option<ObjectEntry>,
+    /// What the manifest says of them.
+    pub summary: Summary,
+}
+
 /// Sends windows of one queue.
 #[derive(Clone, Copy)]
 pub struct Uploader<'a> {
@@ -70,17 +81,13 @@ pub struct Uploader<'a> {
 }
 
 impl Uploader<'_> {
-    /// Encodes the window and brings all its objects into the bucket; gives them in order of keys.
+    /// Encodes the window and brings all its objects into the bucket.
     ///
     /// An upload that the bucket ends itself costs no more than doing it again: the records are
     /// pinned.
     ///
     /// `made`: the window, if it is encoded already.
-    pub async fn window(
-        &self,
-        mut made: Option<Made>,
-        job: Job,
-    ) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+    pub async fn window(&self, mut made: Option<Made>, job: Job) -> Result<Uploaded, UploadError> {
         let mut tries = 0;
         let mut uploader = *self;
         loop {
@@ -106,7 +113,7 @@ impl Uploader<'_> {
         }
     }
 
-    async fn once(&self, job: Job) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+    async fn once(&self, job: Job) -> Result<Uploaded, UploadError> {
         let turn = self.turns.take(job.kind, job.working_bytes + job.manifest_bytes).await;
         let (mut produced, encoding) = make(job, turn);
         let encoding = async {
@@ -121,15 +128,16 @@ impl Uploader<'_> {
             sent
         };
         let (summary, sent) = futures::join!(encoding, sending);
-        let objects = sent?;
-        Ok((objects, summary?))
+        let (objects, ranges) = sent?;
+        Ok(Uploaded { objects, ranges, summary: summary? })
     }
 
     /// Brings the objects of a window that is encoded already into the bucket.
-    async fn made(&self, made: Made) -> Result<(Vec<ObjectEntry>, Summary), UploadError> {
+    async fn made(&self, made: Made) -> Result<Uploaded, UploadError> {
         let Made { mut produced, summary } = made;
         self.is_encoded();
-        Ok((self.objects(&mut produced).await?, summary))
+        let (objects, ranges) = self.objects(&mut produced).await?;
+        Ok(Uploaded { objects, ranges, summary })
     }
 
     fn is_encoded(&self) {
@@ -138,11 +146,16 @@ impl Uploader<'_> {
         }
     }
 
+    /// Sends what comes, and gives the objects of records and that of ranges.
     async fn objects(
         &self,
         produced: &mut mpsc::Receiver<Produced>,
-    ) -> Result<Vec<ObjectEntry>, UploadError> {
-        let mut entries = Vec::new();
+    ) -> Result<(Vec<ObjectEntry>, Option<ObjectEntry>), UploadError> {
+        let (mut entries, mut ranges) = (Vec::new(), None);
+        let mut note = |holds: Holds, entry: ObjectEntry| match holds {
+            Holds::Records => entries.push(entry),
+            Holds::Ranges => ranges = Some(entry),
+        };
         let mut sending = FuturesUnordered::new();
         loop {
             while sending.len() >= OBJECTS_AT_ONCE {
@@ -161,30 +174,30 @@ impl Uploader<'_> {
                 Some(Produced::Whole { .. } | Produced::Large { .. }) if !(self.kept)() => {
                     return Err(UploadError::Committed);
                 }
-                Some(Produced::Whole { entry, kept }) => {
-                    entries.push(entry.clone());
+                Some(Produced::Whole { holds, entry, kept }) => {
+                    note(holds, entry.clone());
                     let (pieces, grant) = kept.into_parts();
                     sending.push(async move {
-                        let result = self.whole(&entry, pieces.unwrap_or_default()).await;
+                        let result = self.whole(holds, &entry, pieces.unwrap_or_default()).await;
                         drop(grant);
                         result
                     });
                 }
-                Some(Produced::Large { entry, wanted }) => {
+                Some(Produced::Large { holds, entry, wanted }) => {
                     let send = !self.is_there(&entry).await?;
                     // An encoder that is gone says why itself.
                     let _ = wanted.send(send);
                     if send {
-                        self.large(&entry, produced).await?;
+                        self.large(holds, &entry, produced).await?;
                     }
-                    entries.push(entry);
+                    note(holds, entry);
                 }
                 // `large` reads them, to the end or to that of the channel.
                 Some(Produced::Piece(_) | Produced::Same) => {}
             }
         }
         while sending.next().await.transpose()?.is_some() {}
-        Ok(entries)
+        Ok((entries, ranges))
     }
 
     async fn is_there(&self, entry: &ObjectEntry) -> Result<bool, BucketError> {
@@ -194,13 +207,23 @@ impl Uploader<'_> {
         Ok(self.sender.see(&entry.key, entry.bytes, &entry.sha256).await? == Seen::Same)
     }
 
-    fn meta<'m>(&self, entry: &'m ObjectEntry) -> ObjectMeta<'m> {
-        ObjectMeta { content_type: self.content_type, sha256: &entry.sha256 }
+    fn meta<'m>(&self, holds: Holds, entry: &'m ObjectEntry) -> ObjectMeta<'m> {
+        let content_type = match holds {
+            Holds::Records => self.content_type,
+            Holds::Ranges => "application/json",
+        };
+        ObjectMeta { content_type, sha256: &entry.sha256 }
     }
 
-    async fn whole(&self, entry: &ObjectEntry, pieces: Vec<Bytes>) -> Result<(), UploadError> {
+    async fn whole(
+        &self,
+        holds: Holds,
+        entry: &ObjectEntry,
+        pieces: Vec<Bytes>,
+    ) -> Result<(), UploadError> {
         if entry.bytes <= self.multipart_threshold {
-            let put = self.sender.put(&entry.key, pieces, self.meta(entry), self.ask_first);
+            let meta = self.meta(holds, entry);
+            let put = self.sender.put(&entry.key, pieces, meta, self.ask_first);
             tokio::pin!(put);
             tokio::select! {
                 biased;
@@ -212,7 +235,7 @@ impl Uploader<'_> {
         if self.is_there(entry).await? {
             return Ok(());
         }
-        let parts = self.begin(entry).await?;
+        let parts = self.begin(holds, entry).await?;
         let numbered = pieces.into_iter().enumerate();
         let sends = numbered.map(|(number, piece)| self.part(&*parts, number, piece));
         let mut sends = futures::stream::iter(sends).buffer_unordered(PARTS_AT_ONCE);
@@ -226,8 +249,12 @@ impl Uploader<'_> {
     }
 
     /// Begins an upload that is given up when this owner does not complete it.
-    async fn begin(&self, entry: &ObjectEntry) -> Result<Box<dyn Parts>, UploadError> {
-        let (bucket, meta) = (self.sender.bucket, self.meta(entry));
+    async fn begin(
+        &self,
+        holds: Holds,
+        entry: &ObjectEntry,
+    ) -> Result<Box<dyn Parts>, UploadError> {
+        let (bucket, meta) = (self.sender.bucket, self.meta(holds, entry));
         let parts = self.sender.call("multipart_create", || bucket.begin(&entry.key, meta)).await?;
         self.open.begun(self.lease, &entry.key, &parts.id()).await?;
         Ok(parts)
@@ -273,10 +300,11 @@ impl Uploader<'_> {
 
     async fn large(
         &self,
+        holds: Holds,
         entry: &ObjectEntry,
         produced: &mut mpsc::Receiver<Produced>,
     ) -> Result<(), UploadError> {
-        let parts = self.begin(entry).await?;
+        let parts = self.begin(holds, entry).await?;
         let mut sends = FuturesUnordered::new();
         let (mut count, mut left) = (0, entry.bytes);
         while left > 0 {

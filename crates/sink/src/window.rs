@@ -4,6 +4,7 @@
 //! Leaves to others: when a window closes (`plan`), its life in the bucket (`commit`).
 
 use crate::host::Place;
+pub use queen_core::sink::Shape;
 use queen_core::{QueueId, Stamp};
 
 /// Why a window closed.
@@ -17,21 +18,6 @@ pub enum Closed {
     Boundary,
     /// It has no record: it lists loss.
     Loss,
-}
-
-/// What the headers tell of a window's size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// Runs.
-    pub runs: u64,
-    /// The longest of them, bytes.
-    pub run_bytes_max: u64,
-    /// Weight of the records, bytes.
-    pub weight: u64,
-    /// Partitions, or a few more.
-    pub partitions: u64,
-    /// Bytes of their names.
-    pub name_bytes: u64,
 }
 
 /// A closed window of one queue incarnation: a contiguous part of its log.

@@ -7,10 +7,10 @@
 use crate::ahead::{Ahead, Next};
 use crate::commit::Progress;
 use crate::context::{Context, Stop};
-use crate::host::{Loss, Place, ScanFrom, TimelinePage, blocking};
+use crate::filling::{Filling, PageRead};
+use crate::host::{Loss, Place, ScanFrom, blocking};
 use crate::lease::{Claim, Lease};
-use crate::names::NameLengths;
-use crate::plan::{Planner, weight};
+use crate::plan::Planner;
 use crate::retry::pause;
 use crate::settings::Queues;
 use crate::signal::Signal;
@@ -25,8 +25,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-/// Headers asked for at a time.
-const PAGE_RUNS: usize = 4096;
 /// A refused queue is tried again after this time.
 const REFUSED: Duration = Duration::from_secs(60);
 /// Time between two looks at a queue that is written to all the time: each look costs a scan of
@@ -304,29 +302,24 @@ impl Worker {
             return self.fill_without_queue(progress, applied).await;
         };
         let (end_before, mut from) = position(progress, start, &queue);
-        let mut planner = Planner::new(context.rule(), queue.id, end_before);
-        let mut names = NameLengths::default();
+        let mut filling = Filling::new(&context, queue.id, end_before);
         loop {
-            let mut page = self.page(queue.id, from).await?;
-            let lengths = names.of(&context, queue.id, &page).await?;
-            for (run, name_bytes) in page.runs.iter().zip(lengths) {
-                if let Some(window) = planner.add(run, weight(run, name_bytes)) {
-                    return self.closed(end_before, names.shaped(window));
-                }
+            let page = filling.page(&context, from).await?;
+            if let Some(window) = page.closed {
+                return self.closed(end_before, window);
             }
             from = ScanFrom::Place(page.next);
-            self.show_filling(&planner, &page);
-            // Many queues wait at a time, and for long.
-            page.runs = Vec::new();
+            self.show_filling(&filling.planner, &page);
             if self.wish.get() != Wish::Run {
                 return Err(Stop::Drained);
             }
             if !page.end {
                 continue;
             }
-            if let Some(window) = planner.close_through(page.through) {
-                return self.closed(end_before, names.shaped(window));
+            if let Some(window) = filling.close_through(page.through) {
+                return self.closed(end_before, window);
             }
+            let planner = &filling.planner;
             let waiting = self.loss(progress)?;
             let loss = waiting.filter(|_| planner.first().is_none());
             let empty = loss.and_then(|loss| planner.close_empty(&loss, page.through, page.next));
@@ -392,7 +385,7 @@ impl Worker {
         window
     }
 
-    fn show_filling(&self, planner: &Planner, page: &TimelinePage) {
+    fn show_filling(&self, planner: &Planner, page: &PageRead) {
         let through = planner.first().or(page.end.then_some(page.through));
         self.context.board.update(&self.queue, |line| {
             line.oldest = planner.first();
@@ -401,13 +394,6 @@ impl Worker {
                 line.complete_through = Some(through.to_iso());
             }
         });
-    }
-
-    async fn page(&self, queue: QueueId, from: ScanFrom) -> Result<TimelinePage, Stop> {
-        let host = self.context.host.clone();
-        let page =
-            blocking(&*self.context.host, move || host.timeline(queue, from, PAGE_RUNS)).await?;
-        Ok(page)
     }
 
     /// Waits for records stamped above `seen`, for `due` on the log clock, for loss, for the queue to

@@ -6,6 +6,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogPlace(pub u64, pub u64);
 
+/// What the headers tell of a window's size: the memory to redo it in follows from this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shape {
+    /// Records.
+    pub records: u64,
+    /// Their weight, bytes.
+    pub weight: u64,
+    /// Runs.
+    pub runs: u64,
+    /// The longest of them, bytes.
+    pub run_bytes_max: u64,
+    /// Partitions, or a few more.
+    pub partitions: u64,
+    /// Bytes of their names.
+    pub name_bytes: u64,
+}
+
 /// Row `intent`. A redo takes every value from here, none from today's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,6 +40,8 @@ pub struct Intent {
     pub log_from: LogPlace,
     /// Where the last run of the window ends.
     pub log_to: LogPlace,
+    /// What of it is known.
+    pub shape: Shape,
     /// `jsonl` or `parquet`.
     pub format: String,
     /// `zstd`, `gzip` or `none` of JSONL; `zstd` or `snappy` of Parquet.

@@ -13,9 +13,7 @@ use queen_core::kv::{KvOp, KvOpKind, KvOutcome};
 use queen_core::sink::LostRange;
 use queen_core::{PartitionId, QueueId, Stamp, TenantId};
 use queen_sink::bucket::{Bucket, BucketError, ErrorKind, Head, ObjectMeta, Parts};
-use queen_sink::host::{
-    Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage,
-};
+use queen_sink::host::{Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage};
 use std::sync::Arc;
 
 pub(super) struct OwnerHost(pub(super) Line);

@@ -90,7 +90,9 @@ async fn a_queue_goes_on_while_the_parts_of_anothers_large_object_hang() {
     // One place, and memory for no such object: its parts go up while it is encoded.
     let few = [("QUEEN_S3_THREADS", "1"), ("QUEEN_S3_MEMORY_MB", "64")];
     let mut place = Place::new(&[IN_PARTS, &few].concat()).await;
-    place.double.rule(Rule::on(Op::Part).key("queue=large/").wait(Duration::from_secs(20)).times(3));
+    place
+        .double
+        .rule(Rule::on(Op::Part).key("queue=large/").wait(Duration::from_secs(20)).times(3));
     // One push is in one window.
     let large = |n: usize| item("large", &format!("p{n}"), &noise(n, 1 << 20));
     place.push_items((0..48).map(large).collect()).await;
@@ -98,7 +100,10 @@ async fn a_queue_goes_on_while_the_parts_of_anothers_large_object_hang() {
     let hung = Instant::now();
     let small = |place: &Place| {
         let objects = place.double.objects();
-        objects.keys().filter(|key| key.contains("queue=small/") && key.contains("/windows/")).count()
+        objects
+            .keys()
+            .filter(|key| key.contains("queue=small/") && key.contains("/windows/"))
+            .count()
     };
     for n in 1..=3 {
         place.push_items(vec![item("small", "p", &n.to_string())]).await;

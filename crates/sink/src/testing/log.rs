@@ -2,8 +2,12 @@
 //!
 //! It answers reads alone: whoever writes rows is tested against the twins of `queen-sim`.
 
-use crate::host::{Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun};
+use crate::host::{
+    Host, HostError, LogBytes, Loss, Place, QueueInfo, ScanFrom, TimelinePage, TimelineRun,
+};
+use crate::plan::weight;
 use crate::read::Source;
+use crate::window::Shape;
 use async_trait::async_trait;
 use queen_core::frame::Frame;
 use queen_core::kv::{KvOp, KvOutcome};
@@ -83,6 +87,25 @@ impl Log {
         let to = Place { segment: 0, at: self.bytes.len() as u64 };
         Source { host: Arc::new(self), queue: QUEUE, from: Place::default(), to }
     }
+}
+
+/// What the headers of a window say, as the plan counts it.
+pub fn shape_of(source: &Source) -> Shape {
+    let page = source.host.timeline(source.queue, ScanFrom::Place(source.from), usize::MAX);
+    let runs = page.unwrap().runs.into_iter().filter(|run| run.place < source.to);
+    let (mut shape, mut partitions) = (Shape::default(), BTreeMap::new());
+    for run in runs {
+        shape.records += u64::from(run.header.count);
+        shape.runs += 1;
+        shape.run_bytes_max = shape.run_bytes_max.max(run.header.run_len());
+        shape.weight += weight(&run, 0);
+        partitions.insert(run.header.partition, ());
+    }
+    let ids: Vec<PartitionId> = partitions.into_keys().collect();
+    let names = source.host.partition_names(source.queue, &ids).unwrap();
+    shape.partitions = ids.len() as u64;
+    shape.name_bytes = names.iter().map(|name| name.len() as u64).sum();
+    shape
 }
 
 #[async_trait]
