@@ -101,7 +101,9 @@ impl Broker {
     /// Must be called within a runtime; the broker's tasks live in it.
     pub async fn start(options: BrokerOptions) -> Result<Broker, StartError> {
         let lock = DirLock::acquire(&options.dir)?;
-        let (store, recovered) = Store::open(&options.dir.join("store"), options.store.clone())?;
+        let only_copy = options.cluster.is_none();
+        let store_options = StoreOptions { only_copy, ..options.store.clone() };
+        let (store, recovered) = Store::open(&options.dir.join("store"), store_options)?;
         info!(
             applied = recovered.applied.as_ref().map(|a| a.index),
             cut_files = recovered.cut_files,

@@ -98,7 +98,7 @@ async fn real(other: Other) -> anyhow::Result<bool> {
                 let (folder, variables, only) = (folder.clone(), set.clone(), only.clone());
                 let options = faults::Options { seed, length, folder, variables, only };
                 let report = faults::run(&options).await?;
-write!(stdout(), "{}", report.text())?;
+                write!(stdout(), "{}", report.text())?;
                 summary.add(&report);
                 well = report.wrong.is_empty();
                 if !well {

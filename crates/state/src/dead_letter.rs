@@ -56,10 +56,14 @@ pub(crate) fn file<S: Storage>(
         encrypted: false,
         payload: Vec::new(),
     };
-    // Retention may have taken the message while it was out; then only its place is known.
-    if offset >= partition.row.log_start && offset < partition.row.next {
-        let run = run::kept_at(&*step.store, id, offset)?;
-        let frames = run::frames(&*step.store, partition.queue, &run)?;
+    // Retention may have taken the message while it was out, or the disk; then only its place is known.
+    let kept = offset >= partition.row.log_start && offset < partition.row.next;
+    let run = if kept { Some(run::kept_at(&*step.store, id, offset)?) } else { None };
+    let frames = match &run {
+        Some(run) => run::frames(&*step.store, partition.queue, run)?,
+        None => None,
+    };
+    if let (Some(run), Some(frames)) = (run, frames) {
         let frame = run::frame_in(&frames, &run, offset)?;
         let minted = MessageId::mint(run.row.stamp, id, offset);
         letter.message_id = frame.message_id.unwrap_or(minted.0);

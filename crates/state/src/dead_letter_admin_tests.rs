@@ -58,7 +58,7 @@ fn a_replay_keeps_the_payload_and_may_go_elsewhere() {
     let queue = world.queue_id("elsewhere");
     let id = replayed.partition_id;
     let run = crate::run::kept_at(&world.store, id, queen_core::Offset(0)).unwrap();
-    let frames = crate::run::frames(&world.store, queue, &run).unwrap();
+    let frames = crate::run::frames(&world.store, queue, &run).unwrap().unwrap();
     let frame = crate::run::frame_in(&frames, &run, queen_core::Offset(0)).unwrap();
     assert_eq!(frame.payload, b"{\"n\":42.00}");
 }
@@ -143,7 +143,7 @@ fn frame_of(world: &World, replayed: &Replayed) -> (bool, Vec<u8>) {
     let PushedItem::Queued(offset) = replayed.item else { panic!() };
     let run = crate::run::kept_at(&world.store, replayed.partition_id, offset).unwrap();
     let queue = world.queue_id(&replayed.queue);
-    let frames = crate::run::frames(&world.store, queue, &run).unwrap();
+    let frames = crate::run::frames(&world.store, queue, &run).unwrap().unwrap();
     let frame = crate::run::frame_in(&frames, &run, offset).unwrap();
     (frame.encrypted, frame.payload.to_vec())
 }
@@ -193,4 +193,35 @@ fn a_letter_in_the_clear_goes_to_an_encrypted_queue_sealed_only() {
     let Reply::Replayed(Some(replayed)) = reply else { panic!("{reply:?}") };
     assert_eq!(frame_of(&world, &replayed), (true, b"sealed".to_vec()));
     assert_eq!(world.letters("q").len(), 0);
+}
+
+#[test]
+fn a_message_that_the_disk_has_lost_is_given_up_by_its_place_alone() {
+    let mut world = World::new();
+    world.push_ids("q", "a", &[(Some("t-1"), "{\"n\":42.00}")]);
+    let popped = world.pop("q", "g", 100);
+    let claim = &popped.claims[0];
+    let run = crate::run::kept_at(&world.store, claim.partition, claim.first).unwrap();
+    let place = run.place(world.queue_id("q"));
+    world.store.flip(crate::Place { position: place.position + run.row.run_len() - 3, ..place });
+    let item = AckItem {
+        transaction_id: "t-1",
+        partition: Some(claim.partition),
+        verdict: Verdict::DeadLetter,
+        lease: popped.lease.map_or(LeaseClaim::None, LeaseClaim::Id),
+        error: None,
+    };
+    let ack = Command::Ack(Ack { tenant: TENANT, group: Some("g"), items: vec![item] });
+    // Not through the world: it looks at the log after each command.
+    let reply = apply(&mut world, &ack).unwrap();
+    assert!(matches!(&reply, Reply::Ack(done) if done[0].dead_lettered), "{reply:?}");
+    let letter = world.letters("q").remove(0);
+    assert_eq!((letter.offset, letter.payload.len()), (claim.first, 0));
+    assert_eq!((&*letter.transaction_id, letter.message_id), ("", [0; 16]));
+}
+
+fn apply(world: &mut World, command: &Command<'_>) -> Result<Reply, crate::StorageError> {
+    world.now += 1;
+    let stamp = queen_core::Stamp(world.now);
+    world.machine.apply(command, stamp, &mut world.store, &mut world.events)
 }

@@ -26,6 +26,17 @@ pub struct Place {
 pub trait QueueLogs {
     /// `len` bytes at `place`, all of them written before; fewer are an error that names the file.
     fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError>;
+
+    /// The bytes of a whole run at `place`, its checksum looked at. `None`: they are damaged, and this
+    /// node, which has the only copy, does without them; an operator has been told. Where others have
+    /// theirs, damage is an error: what was filed here would differ from what they file.
+    fn run(&self, place: Place, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let bytes = self.read(place, len)?;
+        match queen_core::run::decode(&bytes) {
+            Ok(_) => Ok(Some(bytes)),
+            Err(bad) => Err(StorageError(format!("the run at {place:?} is damaged: {bad}"))),
+        }
+    }
 }
 
 /// Writing queue logs.

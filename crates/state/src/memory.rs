@@ -21,6 +21,13 @@ impl MemoryStore {
         self.rows.iter().map(|((table, key), value)| (*table, key, value))
     }
 
+    /// Changes a byte of a queue's log, as a failing disk does.
+    #[cfg(test)]
+    pub(crate) fn flip(&mut self, place: Place) {
+        let segment = self.segments.get_mut(&(place.queue, place.segment)).unwrap();
+        segment[place.position as usize] ^= 1;
+    }
+
     fn range(&self, table: Table, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = Row> {
         let key = |bytes: &[u8]| (table, Bytes::copy_from_slice(bytes));
         let range = if from < to {
@@ -82,6 +89,11 @@ impl QueueLogs for MemoryStore {
             .and_then(|segment| segment.get(from..from + len))
             .map(Bytes::copy_from_slice)
             .ok_or_else(|| StorageError(format!("no {len} bytes at {place:?}")))
+    }
+
+    fn run(&self, place: Place, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let bytes = self.read(place, len)?;
+        Ok(queen_core::run::decode(&bytes).is_ok().then_some(bytes))
     }
 }
 

@@ -12,16 +12,16 @@
 
 use crate::group;
 use crate::lost::{self, Follower, Range};
+use crate::run::Run;
 use crate::segment::Headers;
 use crate::step::{Partition, Queue, Step, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::StorageError;
 use crate::{Storage, hold, pin};
 use queen_core::row::pin::PinValue;
 use queen_core::row::{GroupRow, SegmentRow, key};
-use queen_core::run::RunHeader;
 use queen_core::sink::LossReason;
 use queen_core::table::Table;
-use queen_core::{QueueId, Stamp};
+use queen_core::{PartitionId, QueueId, Stamp};
 
 /// Groups of a queue beyond which nothing counts as completed: too many to ask on every step.
 const GROUPS_MAX: usize = 1024;
@@ -161,11 +161,11 @@ fn trim_segment<S: Storage>(
     let mut headers = Headers::new(id, number, row.bytes);
     let mut front = Front::Due;
     while front == Front::Due && *left > 0 && row.trimmed < row.bytes {
-        let header = headers.read(&*step.store, row.trimmed)?;
-        front = stands(step, rules, &header)?;
+        let (partition, run) = headers.run(&*step.store, row.trimmed)?;
+        front = stands(step, rules, partition, &run)?;
         if front == Front::Due {
-            trim_run(step, queue, rules, &header)?;
-            row.trimmed += header.run_len();
+            trim_run(step, queue, rules, partition, &run)?;
+            row.trimmed += run.row.run_len();
             *left -= 1;
         }
     }
@@ -183,12 +183,14 @@ fn trim_segment<S: Storage>(
 fn stands<S: Storage>(
     step: &Step<'_, S>,
     rules: &Rules,
-    header: &RunHeader,
+    partition: PartitionId,
+    run: &Run,
 ) -> Result<Front, StorageError> {
-    let old = header.stamp < rules.older_than.max(rules.completed_before);
-    let pinned = old && pin::pinned(&rules.pins, header.stamp, header.stamp);
+    let stamp = run.row.stamp;
+    let old = stamp < rules.older_than.max(rules.completed_before);
+    let pinned = old && pin::pinned(&rules.pins, stamp, stamp);
     let due =
-        old && !pinned && (header.stamp < rules.older_than || completed(step, rules, header)?);
+        old && !pinned && (stamp < rules.older_than || completed(step, rules, partition, run)?);
     Ok(match (pinned, due) {
         (true, _) => Front::Pinned,
         (false, true) => Front::Due,
@@ -200,14 +202,15 @@ fn stands<S: Storage>(
 fn completed<S: Storage>(
     step: &Step<'_, S>,
     rules: &Rules,
-    header: &RunHeader,
+    partition: PartitionId,
+    run: &Run,
 ) -> Result<bool, StorageError> {
     let mut any = false;
     for group in &rules.groups {
-        match group::cursor(&*step.store, group.id, header.partition)? {
-            Some(cursor) if cursor.next < header.end_offset() => return Ok(false),
+        match group::cursor(&*step.store, group.id, partition)? {
+            Some(cursor) if cursor.next < run.end() => return Ok(false),
             Some(_) => any = true,
-            None if group.start <= header.stamp => return Ok(false),
+            None if group.start <= run.row.stamp => return Ok(false),
             None => {}
         }
     }
@@ -219,25 +222,27 @@ fn trim_run<S: Storage>(
     step: &mut Step<'_, S>,
     queue: &Queue,
     rules: &Rules,
-    header: &RunHeader,
+    partition: PartitionId,
+    run: &Run,
 ) -> Result<(), StorageError> {
-    step.store.delete(Table::Run, &key::run(header.partition, header.first_offset));
-    let found = partition_with_id(&*step.store, header.partition)?;
+    step.store.delete(Table::Run, &key::run(partition, run.first));
+    let found = partition_with_id(&*step.store, partition)?;
     let Some(Partition { name, mut row, .. }) = found else { return Ok(()) };
-    row.log_start = row.log_start.max(header.end_offset());
+    row.log_start = row.log_start.max(run.end());
     step.put(&key::partition(queue.id, &name), &row);
+    let stamp = run.row.stamp;
     let range = Range {
         queue: queue.id,
-        partition: header.partition,
+        partition,
         name: &name,
-        from: header.first_offset,
-        end: header.end_offset(),
-        reason: match header.stamp >= rules.held_from {
+        from: run.first,
+        end: run.end(),
+        reason: match stamp >= rules.held_from {
             true => LossReason::DiskFull,
             false => LossReason::Retention,
         },
     };
-    for follower in rules.followers.iter().filter(|follower| header.stamp >= follower.from) {
+    for follower in rules.followers.iter().filter(|follower| stamp >= follower.from) {
         lost::record(step, &queue.row, &follower.sink, range)?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::timeline::{self, Bounds, LogPosition};
 use crate::world::*;
-use crate::{QueueLogs, pin};
+use crate::{Place, QueueLogs, pin};
 use queen_core::command::*;
 use queen_core::row::pin::PinValue;
 use queen_core::table::Table;
@@ -302,4 +302,39 @@ fn a_timeline_goes_on_from_any_position() {
     }
     let end = timeline::position_at(&world.store, queue, Stamp(world.now)).unwrap();
     assert_eq!(end, extent.end);
+}
+
+/// Three runs, the second too long for a look at its sum; `flipped`: a byte of the log.
+fn trimmed(flipped: Option<u64>) -> World {
+    let mut world = World::new();
+    world.configure("q", |options| {
+        options.retention_enabled = true;
+        options.retention_seconds = 10;
+    });
+    let long = format!("\"{}\"", "x".repeat(5000));
+    world.push("q", "a", 2);
+    world.push_ids("q", "b", &[(Some("own"), &long)]);
+    world.push("q", "c", 1);
+    world.sleep(20);
+    world.push("q", "a", 1);
+    let queue = world.queue_id("q");
+    if let Some(position) = flipped {
+        world.store.flip(Place { queue, segment: 1, position });
+    }
+    while world.tick(&[queue]).more {}
+    world
+}
+
+#[test]
+fn damage_in_the_log_changes_nothing_that_retention_does() {
+    let rows = |world: &World| -> Vec<_> {
+        let rows = world.store.rows();
+        rows.map(|(table, key, value)| (table, key.clone(), value.clone())).collect()
+    };
+    let sound = trimmed(None);
+    assert_eq!(sound.rows(Table::Run), 1);
+    // The headers of the first run and of the second, and what lies around them.
+    for position in 0..160 {
+        assert!(rows(&trimmed(Some(position))) == rows(&sound), "byte {position}");
+    }
 }

@@ -14,6 +14,10 @@ use queen_core::run::HEADER_BYTES;
 use queen_core::table::Table;
 use queen_core::{MessageId, Offset, PartitionId, QueueId, Stamp};
 use std::borrow::Cow;
+use std::cmp::Ordering;
+
+/// Rows looked at together.
+const CHUNK: usize = 256;
 
 /// A run of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +94,59 @@ pub fn first_stamped(
     Ok(low)
 }
 
-/// The frames of a run, read from the log.
-pub fn frames(store: &impl Reading, queue: QueueId, run: &Run) -> Result<Bytes, StorageError> {
-    let bytes = store.read(run.place(queue), run.row.run_len() as usize)?;
-    Ok(bytes.slice(HEADER_BYTES..))
+/// The frames of a run, read from the log; `None` when they are damaged beyond use.
+pub fn frames(
+    store: &impl Reading,
+    queue: QueueId,
+    run: &Run,
+) -> Result<Option<Bytes>, StorageError> {
+    let bytes = store.run(run.place(queue), run.row.run_len() as usize)?;
+    Ok(bytes.map(|bytes| bytes.slice(HEADER_BYTES..)))
+}
+
+/// The run that lies at a place of a queue's log, found by the index alone. Costs a look-up for each
+/// partition of the queue: for logs that cannot be read.
+pub fn lying_at(store: &impl Reading, place: Place) -> Result<(PartitionId, Run), StorageError> {
+    let (mut from, to) =
+        (key::queue(place.queue).to_vec(), key::after_prefix(&key::queue(place.queue)));
+    loop {
+        let partitions = store.scan(Table::Partition, &from, &to, CHUNK)?;
+        for (row_key, value) in &partitions {
+            let row: PartitionRow = decode(row_key, value)?;
+            if let Some(run) = of_partition_at(store, row.id, place)? {
+                return Ok((row.id, run));
+            }
+        }
+        match partitions.last() {
+            Some((last, _)) if partitions.len() == CHUNK => from = [&last[..], &[0]].concat(),
+            _ => return Err(StorageError(format!("no run lies at {place:?}"))),
+        }
+    }
+}
+
+/// The run of a partition that lies at a place. Its runs lie in the order of their offsets.
+fn of_partition_at(
+    store: &impl Reading,
+    partition: PartitionId,
+    place: Place,
+) -> Result<Option<Run>, StorageError> {
+    let (mut from, to) = (Offset(0), key::run(partition, Offset(u64::MAX)));
+    loop {
+        let rows = store.scan(Table::Run, &key::run(partition, from), &to, CHUNK)?;
+        for (row_key, value) in &rows {
+            let (_, first) = parts(Table::Run, row_key, key::run_parts(row_key))?;
+            let run = Run { first, row: decode(row_key, value)? };
+            let lies = (run.row.segment, run.row.position);
+            match lies.cmp(&(place.segment, place.position)) {
+                Ordering::Less => from = run.end(),
+                Ordering::Equal => return Ok(Some(run)),
+                Ordering::Greater => return Ok(None),
+            }
+        }
+        if rows.len() < CHUNK {
+            return Ok(None);
+        }
+    }
 }
 
 /// One frame among those of a run.

@@ -7,14 +7,15 @@
 //! changed since its first run: a function of the log alone, so that every node has the same files.
 
 use crate::logs::Place;
+use crate::run::{self, Run};
 use crate::step::{Queue, Step, bad_row, get};
 use crate::tables::StorageError;
 use crate::{Reading, Storage};
 use queen_core::limits::SEGMENT_BYTES;
-use queen_core::row::{SegmentRow, key};
+use queen_core::row::{RunRow, SegmentRow, key};
 use queen_core::run::{HEADER_BYTES, RunHeader};
 use queen_core::table::Table;
-use queen_core::{QueueId, Stamp};
+use queen_core::{PartitionId, QueueId, Stamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -148,17 +149,54 @@ impl Headers {
         store: &impl Reading,
         position: u64,
     ) -> Result<RunHeader, StorageError> {
+        let ahead = self.ahead(store, position, HEADER_BYTES as u64)?;
+        RunHeader::decode(&ahead).map_err(|bad| {
+            let what = format!("at byte {position} of its log: {bad}");
+            bad_row(Table::Segment, &key::segment(self.queue, self.segment), &what)
+        })
+    }
+
+    /// The run at a position: its partition, and what its row says. What the log says there is taken only
+    /// if a checksum or the row proves it, so that damage neither ends apply nor makes this node's
+    /// rows differ from those of others.
+    pub(crate) fn run(
+        &mut self,
+        store: &impl Reading,
+        position: u64,
+    ) -> Result<(PartitionId, Run), StorageError> {
+        let place = Place { queue: self.queue, segment: self.segment, position };
+        let Ok(header) = self.read(store, position) else { return run::lying_at(store, place) };
+        let RunHeader { partition, first_offset: first, count, stamp, frames_len, .. } = header;
+        // A sum over many bytes costs more than a look at a row.
+        if header.run_len() <= READ_AHEAD {
+            let bytes = self.ahead(store, position, header.run_len());
+            if bytes.is_ok_and(|bytes| queen_core::run::decode(&bytes).is_ok()) {
+                let (segment, own_ids) = (self.segment, false);
+                let row = RunRow { segment, position, count, stamp, frames_len, own_ids };
+                return Ok((partition, Run { first, row }));
+            }
+        }
+        let row = get::<RunRow>(store, &key::run(partition, first))?;
+        match row.filter(|row| (row.segment, row.position) == (self.segment, position)) {
+            Some(row) => Ok((partition, Run { first, row })),
+            None => run::lying_at(store, place),
+        }
+    }
+
+    /// The bytes from a position on, at least `len` of them if the segment has as many.
+    fn ahead(
+        &mut self,
+        store: &impl Reading,
+        position: u64,
+        len: u64,
+    ) -> Result<bytes::Bytes, StorageError> {
         let (from, ahead) = &self.ahead;
-        let end = position + HEADER_BYTES as u64;
-        if position < *from || end > from + ahead.len() as u64 {
-            let len = READ_AHEAD.min(self.bytes.saturating_sub(position)) as usize;
+        if position < *from || position + len > from + ahead.len() as u64 {
+            let len = READ_AHEAD.max(len).min(self.bytes.saturating_sub(position)) as usize;
             let place = Place { queue: self.queue, segment: self.segment, position };
             self.ahead = (position, store.read(place, len)?);
         }
         let (from, ahead) = &self.ahead;
-        RunHeader::decode(&ahead[(position - from) as usize..]).map_err(|bad| {
-            let what = format!("at byte {position} of its log: {bad}");
-            bad_row(Table::Segment, &key::segment(self.queue, self.segment), &what)
-        })
+        Ok(ahead.slice((position - from) as usize..))
     }
 }

@@ -34,7 +34,8 @@ struct LastRun {
 }
 
 impl LastRun {
-    /// Whether the message at an offset has this transaction id; `None` when the log has lost it.
+    /// Whether the message at an offset has this transaction id; `None` when the log, or the disk, has lost
+    /// it.
     fn has_id(
         &mut self,
         store: &impl Reading,
@@ -49,7 +50,10 @@ impl LastRun {
             Some((run, frames)) if run.first <= offset && offset < run.end() => (run, frames),
             _ => {
                 let run = run::kept_at(store, partition.row.id, offset)?;
-                (run, run::frames(store, partition.queue, &run)?)
+                let Some(frames) = run::frames(store, partition.queue, &run)? else {
+                    return Ok(None);
+                };
+                (run, frames)
             }
         };
         let same = run::has_id(&run::frame_in(&frames, &run, offset)?, id);
@@ -161,7 +165,7 @@ fn minted(
         return Ok(None);
     }
     if run.row.own_ids {
-        let frames = run::frames(store, partition.queue, &run)?;
+        let Some(frames) = run::frames(store, partition.queue, &run)? else { return Ok(found) };
         if run::own_id(&run::frame_in(&frames, &run, offset)?).is_some() {
             return Ok(None);
         }
@@ -355,7 +359,7 @@ impl<'p> Resolver<'p> {
         if rows_live || !run.row.own_ids {
             return Ok(0);
         }
-        let frames = run::frames(store, self.partition.queue, run)?;
+        let frames = run::frames(store, self.partition.queue, run)?.unwrap_or_default();
         for (index, frame) in Frames::new(&frames).enumerate() {
             let frame = frame.map_err(|bad| StorageError(bad.to_string()))?;
             if let Some(id) = run::own_id(&frame) {

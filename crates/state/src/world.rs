@@ -175,7 +175,7 @@ impl World {
         let known = crate::step::partition_with_id(&self.store, partition).unwrap().unwrap();
         let offset = Offset(offset);
         let run = crate::run::kept_at(&self.store, partition, offset).unwrap();
-        let frames = crate::run::frames(&self.store, known.queue, &run).unwrap();
+        let frames = crate::run::frames(&self.store, known.queue, &run).unwrap().unwrap();
         let frame = crate::run::frame_in(&frames, &run, offset).unwrap();
         let minted = queen_core::MessageId::mint(run.row.stamp, partition, offset).to_string();
         crate::run::own_id(&frame).map_or(minted, |id| id.into_owned())

@@ -56,6 +56,11 @@ impl Damage {
         known.insert((id, finding.position), finding);
     }
 
+    /// Whether damage is known at a place.
+    pub(crate) fn knows(&self, id: SegmentId, position: u64) -> bool {
+        self.0.lock().contains_key(&(id, position))
+    }
+
     /// A segment was found to be as it was written, or is gone.
     pub(crate) fn clear(&self, id: SegmentId) {
         self.0.lock().retain(|&(of, _), _| of != id);

@@ -326,6 +326,6 @@ fn write_error(files: &LogFiles, id: SegmentId, error: io::Error) -> WriteError 
     }
 }
 
-fn id(place: Place) -> SegmentId {
+pub(crate) fn id(place: Place) -> SegmentId {
     SegmentId { queue: place.queue, segment: place.segment }
 }

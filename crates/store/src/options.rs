@@ -23,6 +23,9 @@ pub struct StoreOptions {
     pub block_cache_bytes: u64,
     /// Queue log files held open, at least 8; 512.
     pub open_files: usize,
+    /// No other node has these messages: what is damaged of them cannot come back, so the rules do
+    /// without it where they look at one. Otherwise apply ends there; no.
+    pub only_copy: bool,
     /// In what time the sealed segments are read once from end to end; 24 h.
     pub scrub_every: Duration,
     /// Bytes of them read a second at most, even if that takes longer; 4 MiB.
@@ -54,6 +57,7 @@ impl Default for StoreOptions {
             row_cache_bytes: 16 << 20,
             block_cache_bytes: 32 << 20,
             open_files: 512,
+            only_copy: false,
             scrub_every: Duration::from_secs(24 * 3600),
             scrub_bytes_per_second: 4 << 20,
             look_every: Duration::from_secs(60),

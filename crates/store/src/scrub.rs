@@ -162,7 +162,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Applied, StoreOptions};
     use queen_core::{Offset, PartitionId};
-    use queen_state::{QueueLogsMut, TablesMut};
+    use queen_state::{QueueLogs, QueueLogsMut, TablesMut};
     use std::os::unix::fs::FileExt;
 
     /// Writes a run to queue 1; gives where it ends.
@@ -187,7 +187,11 @@ pub(crate) mod tests {
     }
 
     fn written(dir: &std::path::Path, stamps: &[u64]) -> (Store, u64) {
-        let (store, _) = Store::open(dir, StoreOptions::default()).unwrap();
+        written_by(StoreOptions::default(), dir, stamps)
+    }
+
+    fn written_by(options: StoreOptions, dir: &std::path::Path, stamps: &[u64]) -> (Store, u64) {
+        let (store, _) = Store::open(dir, options).unwrap();
         let mut guard = store.write();
         let bytes = stamps.iter().fold(0, |at, &stamp| write_run(&mut guard, 1, at, stamp));
         let stamp = Stamp(1);
@@ -195,6 +199,36 @@ pub(crate) mod tests {
         guard.put(Table::Segment, &key::segment(QueueId(1), 1), &row.encode());
         guard.end_batch(Applied { index: 1, mark: bytes::Bytes::new() }).unwrap();
         (store, bytes)
+    }
+
+    #[test]
+    fn a_damaged_run_ends_apply_unless_nobody_else_has_it() {
+        for only_copy in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = StoreOptions { only_copy, ..StoreOptions::default() };
+            let (store, bytes) = written_by(options, dir.path(), &[5, 6]);
+            let file = dir.path().join("queues/1/0000000001.log");
+            let opened = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+            opened.write_all_at(b"\xff", bytes - 1).unwrap();
+            let guard = store.write();
+            let (queue, segment, len) = (QueueId(1), 1, (bytes / 2) as usize);
+            let at = |position| Place { queue, segment, position };
+            assert!(guard.run(at(0), len).unwrap().is_some());
+            let damaged = guard.run(at(bytes / 2), len);
+            // So is one that is not there.
+            let short = guard.run(at(bytes), len);
+            for found in [damaged, short] {
+                match only_copy {
+                    true => assert_eq!(found, Ok(None)),
+                    false => {
+                        let why = found.unwrap_err().to_string();
+                        assert!(why.contains("let it join the others again"), "{why}");
+                    }
+                }
+            }
+            drop(guard);
+            assert_eq!(store.damage().len(), 2);
+        }
     }
 
     #[test]

@@ -8,16 +8,17 @@
 
 use crate::checkpoint::Checkpointer;
 use crate::control::{Control, Writer};
-use crate::damage::Damage;
+use crate::damage::{Damage, Finding};
 use crate::disk::Disk;
 use crate::log_files::SegmentId;
-use crate::log_writer::{LogSlice, LogWriter};
+use crate::log_writer::{LogSlice, LogWriter, id};
 use crate::lsm::WriteError;
 use crate::tables::LayeredTables;
 use crate::{OpenError, StoreError, StoreOptions, recovery};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use queen_core::QueueId;
+use queen_core::run;
 use queen_core::table::Table;
 use queen_state::tables::Row;
 use queen_state::{Place, QueueLogs, QueueLogsMut, StorageError, Tables, TablesMut};
@@ -352,6 +353,32 @@ impl TablesMut for WriteGuard<'_> {
 impl QueueLogs for WriteGuard<'_> {
     fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError> {
         self.inner.logs.slice(place, len)?.read()
+    }
+
+    fn run(&self, place: Place, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let (damage, id) = (&self.inner.disk.files.damage, id(place));
+        match self.read(place, len) {
+            Ok(bytes) => match run::decode(&bytes) {
+                Ok(_) => return Ok(Some(bytes)),
+                Err(bad) => {
+                    let file = self.inner.disk.files.path(id);
+                    let (position, what) = (place.position, bad.to_string());
+                    damage.note(id, Finding { file, position, what });
+                }
+            },
+            // What may be read another time is no damage.
+            Err(error) if !damage.knows(id, place.position) => return Err(error),
+            Err(_) => {}
+        }
+        if self.shared.options.only_copy {
+            return Ok(None);
+        }
+        Err(StorageError(format!(
+            "the queue log {} is damaged at byte {}, and what other nodes read there this one cannot: \
+             stop it, remove its data directory, and let it join the others again",
+            self.inner.disk.files.path(id).display(),
+            place.position
+        )))
     }
 }
 
