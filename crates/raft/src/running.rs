@@ -33,7 +33,13 @@ pub(crate) fn run(
     life: watch::Sender<Life>,
     watched: watch::Receiver<Life>,
 ) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time();
+    if options.cluster.is_some() {
+        // For the connections of appends. Alone, waking the thread costs less without.
+        runtime.enable_io();
+    }
+    let runtime = runtime.build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(source) => {
