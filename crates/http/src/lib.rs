@@ -12,6 +12,7 @@
 
 mod ack;
 mod answer;
+mod binary;
 mod call;
 mod cluster;
 mod dead_letter;

@@ -5,7 +5,8 @@
 //!
 //! The payload is cut out of the body as it stands there, so its bytes are the producer's own.
 
-use crate::answer::{Answer, Refusal, json_text};
+use crate::answer::{Answer, Refusal, json, json_text};
+use crate::binary::{Binary, is_binary};
 use crate::call::Call;
 use crate::text::{Text, put_json_str, put_number, put_uuid};
 use hyper::StatusCode;
@@ -76,6 +77,9 @@ pub(crate) struct Grouped<'a> {
 /// `POST /api/v1/push`.
 pub(crate) async fn push(mut call: Call) -> Result<Answer, Refusal> {
     let body = call.body().await?;
+    if is_binary(&call.parts.headers) {
+        return binary(&mut call, &body).await;
+    }
     let items = read(&body)?;
     if items.is_empty() {
         return Ok(json_text(StatusCode::CREATED, &b"[]"[..]));
@@ -84,6 +88,43 @@ pub(crate) async fn push(mut call: Call) -> Result<Answer, Refusal> {
     let push = Push { tenant: call.tenant(), groups: grouped.commands() };
     let results = call.broker().push(push).await?;
     Ok(json_text(StatusCode::CREATED, write(&items, &grouped, &results)?))
+}
+
+/// A push whose body is binary.
+async fn binary(call: &mut Call, body: &[u8]) -> Result<Answer, Refusal> {
+    let mut rooms = Vec::new();
+    let mut room =
+        |bytes| call.face.room_for(bytes).map(|room| rooms.push(room)).map_err(Into::into);
+    let binary = Binary::push(body, &mut room)?;
+    let groups = binary.groups(&mut room)?;
+    let mut items = Vec::new();
+    for group in &groups {
+        for message in group.messages()? {
+            let (queue, partition) = (Some(group.queue.into()), Some(group.partition.into()));
+            let (payload, data) = (Some(message.payload), None);
+            let transaction_id = message.transaction_id.map(Text::from);
+            items.push(Item { queue, partition, payload, data, transaction_id });
+        }
+    }
+    let grouped = group(&items, body.len())?;
+    let results = match items.is_empty() {
+        true => Vec::new(),
+        false => {
+            let push = Push { tenant: call.tenant(), groups: grouped.commands() };
+            call.broker().push(push).await?
+        }
+    };
+    if !binary.counts {
+        return Ok(json_text(StatusCode::CREATED, write(&items, &grouped, &results)?));
+    }
+    let there = |slot: &&Slot| {
+        let result = results.get(slot.group as usize).and_then(|group| pushed(group, slot.number));
+        result.is_some_and(|(_, _, duplicate)| duplicate)
+    };
+    let (count, duplicate) = (items.len(), grouped.slots.iter().filter(there).count());
+    let counts = serde_json::json!({"count": count, "queued": count - duplicate,
+        "duplicate": duplicate, "error": 0});
+    Ok(json(StatusCode::CREATED, &counts))
 }
 
 fn read(body: &[u8]) -> Result<Vec<Item<'_>>, Refusal> {

@@ -9,6 +9,12 @@ use std::ops::Deref;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Text<'a> {
+        Text(Cow::Borrowed(text))
+    }
+}
+
 impl Deref for Text<'_> {
     type Target = str;
 

@@ -8,6 +8,7 @@
 
 use crate::ack::{PartitionText, claim};
 use crate::answer::{Answer, Refusal};
+use crate::binary::{Binary, Group, is_binary};
 use crate::call::Call;
 use crate::kv::{Asked, Members, read_operations};
 use crate::pop::mode;
@@ -112,12 +113,26 @@ pub(crate) struct Bundle<'a> {
     required_leases: Vec<Option<Text<'a>>>,
     pub(crate) kv: Vec<Asked>,
     pub(crate) positions: Vec<AskedPosition<'a>>,
+    /// Pushes and acks are only counted in the answer.
+    pub(crate) counts: bool,
 }
 
 /// `POST /api/v1/transaction`.
 pub(crate) async fn transaction(mut call: Call) -> Result<Answer, Refusal> {
     let body = call.body().await?;
-    let bundle = Bundle::read(&body)?;
+    let mut rooms = Vec::new();
+    let mut room =
+        |bytes| call.face.room_for(bytes).map(|room| rooms.push(room)).map_err(Into::into);
+    let binary = match is_binary(&call.parts.headers) {
+        true => Some(Binary::transaction(&body)?),
+        false => None,
+    };
+    let groups = binary.as_ref().map_or(Ok(Vec::new()), |binary| binary.groups(&mut room))?;
+    let mut bundle = match &binary {
+        None => Bundle::read(&body, Vec::new())?,
+        Some(binary) => Bundle::read(binary.head, framed(&groups)?)?,
+    };
+    bundle.counts = binary.as_ref().is_some_and(|binary| binary.counts);
     let now = call.broker().now();
     let parts = match Parts::of(&bundle, body.len()) {
         Ok(parts) => parts,
@@ -137,7 +152,9 @@ pub(crate) async fn transaction(mut call: Call) -> Result<Answer, Refusal> {
 }
 
 impl<'a> Bundle<'a> {
-    fn read(body: &'a [u8]) -> Result<Bundle<'a>, Refusal> {
+    /// Reads a bundle; `framed` are pushes that came beside its JSON, which may then be empty.
+    fn read(body: &'a [u8], framed: Vec<Operation<'a>>) -> Result<Bundle<'a>, Refusal> {
+        let body = if body.is_empty() && !framed.is_empty() { b"{}" } else { body };
         // Members could also stand in a list, in their order: nobody means that.
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Err(Refusal::bad_body("the body is not a transaction: it is a list"));
@@ -148,6 +165,7 @@ impl<'a> Bundle<'a> {
         for (at, raw) in body.operations.unwrap_or_default().into_iter().enumerate() {
             read_operation(at, raw.get(), &mut operations)?;
         }
+        operations.extend(framed);
         if body.timers.is_some_and(|timers| !timers.is_empty()) {
             let text = "timers: this release has no timers, send the transaction without them";
             return Err(Refusal::bad_request(text));
@@ -165,7 +183,7 @@ impl<'a> Bundle<'a> {
             return Err(Refusal::bad_request(text));
         }
         let required_leases = body.required_leases.unwrap_or_default();
-        Ok(Bundle { operations, required_leases, kv, positions })
+        Ok(Bundle { operations, required_leases, kv, positions, counts: false })
     }
 
     /// The lease of acks that name none: the only one that the bundle names, if there is only one.
@@ -179,6 +197,24 @@ impl<'a> Bundle<'a> {
         let first = named.next()?;
         named.all(|lease| lease == first).then_some(first)
     }
+}
+
+/// The pushes of a binary body.
+fn framed<'a>(groups: &'a [Group<'_>]) -> Result<Vec<Operation<'a>>, Refusal> {
+    let mut operations = Vec::new();
+    for group in groups {
+        for message in group.messages()? {
+            operations.push(Operation::Push(Message {
+                queue: Some(group.queue.into()),
+                partition: Some(group.partition.into()),
+                payload: Some(message.payload),
+                data: None,
+                transaction_id: message.transaction_id.map(Text::from),
+                trace_id: None,
+            }));
+        }
+    }
+    Ok(operations)
 }
 
 /// Reads one operation, which is as many as its push has messages.

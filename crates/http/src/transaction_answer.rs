@@ -31,7 +31,17 @@ pub(crate) struct Early {
 struct Success<'a> {
     transaction_id: String,
     success: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    counts: Option<Counts>,
     results: Vec<Entry<'a>>,
+}
+
+/// What stands for the results of pushes and acks where only counts are wanted.
+#[derive(Serialize)]
+struct Counts {
+    pushed: usize,
+    duplicate: usize,
+    acked: usize,
 }
 
 #[derive(Serialize)]
@@ -144,8 +154,18 @@ pub(crate) fn committed(
             }
         });
     }
+    let counts = bundle.counts.then(|| {
+        let of = |wanted: fn(&Entry<'_>) -> bool| results.iter().filter(|one| wanted(one)).count();
+        let counts = Counts {
+            pushed: of(|one| matches!(one, Entry::Push(push) if !push.duplicate)),
+            duplicate: of(|one| matches!(one, Entry::Push(push) if push.duplicate)),
+            acked: of(|one| matches!(one, Entry::Ack(_))),
+        };
+        results.drain(..base);
+        counts
+    });
     let transaction_id = id(stamp).to_string();
-    Ok(json(StatusCode::OK, &Success { transaction_id, success: true, results }))
+    Ok(json(StatusCode::OK, &Success { transaction_id, success: true, counts, results }))
 }
 
 fn missing() -> Error {

@@ -8,7 +8,7 @@ use queen_core::kv::KvOpKind;
 use serde_json::{Value, json};
 
 fn refusal(body: &Value) -> String {
-    match Bundle::read(body.to_string().as_bytes()) {
+    match Bundle::read(body.to_string().as_bytes(), Vec::new()) {
         Err(Refusal::Plain(e)) => format!("{} {}", e.code.word(), e.text),
         Err(Refusal::Identified(status, error, reason, _)) => format!("{status} {error} {reason}"),
         Err(other) => panic!("{other:?}"),
@@ -18,7 +18,7 @@ fn refusal(body: &Value) -> String {
 
 fn early(body: &Value) -> (&'static str, Option<usize>) {
     let text = body.to_string();
-    let bundle = Bundle::read(text.as_bytes()).unwrap();
+    let bundle = Bundle::read(text.as_bytes(), Vec::new()).unwrap();
     Parts::of(&bundle, text.len()).map_or_else(|why| (why.reason, why.index), |_| ("", None))
 }
 
@@ -32,7 +32,7 @@ fn pushes_are_grouped_and_acks_by_their_group() {
         {"type":"push","queue":"q","partition":"p","traceId":"no uuid"},
         {"type":"ack","transactionId":"c","partitionId":"18","status":"odd","consumerGroup":"g"}],
         "requiredLeases":null,"kv":null,"timers":[],"positions":null}"#;
-    let bundle = Bundle::read(body).unwrap();
+    let bundle = Bundle::read(body, Vec::new()).unwrap();
     let parts = Parts::of(&bundle, body.len()).unwrap();
     let command = parts.command(TenantId::DEFAULT);
     let names: Vec<_> = command.acks.iter().map(|acks| (acks.group, acks.items.len())).collect();
@@ -65,7 +65,7 @@ fn an_ack_without_a_lease_borrows_the_only_one_that_is_named() {
             {"type": "ack", "transactionId": "b", "partitionId": "1", "leaseId": ""},
         ]})
         .to_string();
-        let bundle = Bundle::read(body.as_bytes()).unwrap();
+        let bundle = Bundle::read(body.as_bytes(), Vec::new()).unwrap();
         let lease = |at: usize| {
             let parts = Parts::of(&bundle, 0).unwrap();
             match parts.acks[0].items[at].lease {
@@ -93,7 +93,7 @@ fn riders_keep_their_order_behind_the_operations() {
             {"queue": "q", "consumerGroup": "g", "partition": "p", "subscriptionMode": "all"}],
     })
     .to_string();
-    let bundle = Bundle::read(body.as_bytes()).unwrap();
+    let bundle = Bundle::read(body.as_bytes(), Vec::new()).unwrap();
     let parts = Parts::of(&bundle, body.len()).unwrap();
     let riders = parts.command(TenantId::DEFAULT).riders;
     let Rider::Kv(check) = &riders[0] else { panic!() };

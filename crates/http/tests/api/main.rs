@@ -4,6 +4,7 @@
 
 mod ack;
 mod bad_input;
+mod binary;
 mod cluster;
 mod damage;
 mod dead_letter;

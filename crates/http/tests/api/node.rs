@@ -93,6 +93,18 @@ impl Node {
         receive(&mut stream).await
     }
 
+    /// Posts a body of the binary type.
+    pub async fn post_binary(&self, path: &str, body: &[u8]) -> Reply {
+        let mut stream = self.connect().await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/x-queen-push\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+        receive(&mut stream).await
+    }
+
     pub async fn get(&self, path: &str) -> Reply {
         self.call("GET", path, b"").await
     }
