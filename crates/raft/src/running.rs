@@ -17,7 +17,7 @@ use crate::types::TypeConfig;
 use crate::wal::{Disk, RealDisk, Wal};
 use crate::{ClusterOptions, Leader, Machine, Peer, Service, StartError, founding, pacing};
 use futures::FutureExt;
-use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
+use openraft::{BasicNode, Config, Raft, RaftMetrics, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -238,12 +238,20 @@ impl Running {
                 leads.then_some(now.vote.leader_id.term)
             };
             if term != *self.leadership.borrow() {
-                if term.is_some() && !self.caught_up(&mut stopping).await {
-                    break;
-                }
-                self.announce(term).await;
-                if let Some((told, node)) = started.take_if(|_| term.is_some()) {
-                    let _ = told.send(Ok(node));
+                let ready = match term {
+                    Some(term) => self.caught_up(term, &mut stopping).await,
+                    None => Some(true),
+                };
+                match ready {
+                    Some(true) => {
+                        self.announce(term).await;
+                        if let Some((told, node)) = started.take_if(|_| term.is_some()) {
+                            let _ = told.send(Ok(node));
+                        }
+                    }
+                    // The lead was lost before it was taken up: what follows is told below.
+                    Some(false) => {}
+                    None => break,
                 }
             }
             tokio::select! {
@@ -257,15 +265,19 @@ impl Running {
         self.end(started).await
     }
 
-    /// Waits until all that the log holds now is applied; false when the node is ending.
-    async fn caught_up(&self, stopping: &mut watch::Receiver<bool>) -> bool {
+    /// Waits until all that the log holds now is applied; whether this node still leads in `term` then.
+    /// `None` when the node is ending.
+    async fn caught_up(&self, term: u64, stopping: &mut watch::Receiver<bool>) -> Option<bool> {
         let mut metrics = self.raft.metrics();
         let target = metrics.borrow().last_log_index;
+        let leads = |now: &RaftMetrics<u64, BasicNode>| {
+            now.state == ServerState::Leader && now.current_term == term
+        };
         tokio::select! {
             reached = metrics.wait_for(|now| {
-                now.last_applied.map(|id| id.index) >= target || now.state != ServerState::Leader
-            }) => reached.is_ok(),
-            _ = stopping.wait_for(|stop| *stop) => false,
+                now.last_applied.map(|id| id.index) >= target || !leads(now)
+            }) => reached.ok().map(|now| leads(&now)),
+            _ = stopping.wait_for(|stop| *stop) => None,
         }
     }
 
