@@ -14,6 +14,9 @@ use tracing::{debug, info, warn};
 
 /// Between two reports.
 const EVERY: Duration = Duration::from_secs(1);
+/// The same until the leader's clock was heard: a node that comes to lead before goes by its own wall
+/// clock, whatever that says.
+const SOON: Duration = Duration::from_millis(20);
 /// Longest wait for an answer to one.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A report says nothing of a node any more after so long.
@@ -50,33 +53,40 @@ impl Peers {
 /// Reports to the leader until the broker stops.
 pub(crate) async fn run(broker: Broker) {
     let mut stop = broker.shared.stop.subscribe();
+    let mut knows = false;
     loop {
-        report(&broker).await;
+        knows |= report(&broker).await;
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(if knows { EVERY } else { SOON }) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
 }
 
-async fn report(broker: &Broker) {
+/// One report; whether this node knows the log clock now: it leads, or has heard the leader's.
+async fn report(broker: &Broker) -> bool {
     let shared = &broker.shared;
-    let Some(node) = shared.proposer.node() else { return };
+    let Some(node) = shared.proposer.node() else { return false };
     let storage_full = shared.admission.storage_full();
     let report = Report { node: shared.node_id, storage_full };
     if node.leadership().borrow().is_some() {
-        return shared.peers.report(report);
+        shared.peers.report(report);
+        return true;
     }
     let asked = timeout(PATIENCE, node.ask_leader(Bytes::from(report.encode()))).await;
     match asked {
         Ok(Ok(bytes)) => match Answer::decode(&bytes) {
-            Ok(Answer::Clock(now)) => shared.proposer.heard(now),
+            Ok(Answer::Clock(now)) => {
+                shared.proposer.heard(now);
+                return true;
+            }
             other => debug!(?other, "a report was answered with something else"),
         },
         // Somebody leads again soon, or `/health` says that nobody does.
         Ok(Err(why)) => debug!(?why, "nobody took the report"),
         Err(_) => debug!("the leader did not answer the report"),
     }
+    false
 }
 
 #[cfg(test)]
