@@ -9,6 +9,7 @@ use queen_core::row::key;
 use queen_core::sink::{Committed, Intent, RowKind, SinkOn, Start, on_key, row_key};
 use queen_core::table::Table;
 use queen_core::{QueueId, Stamp};
+use queen_sink::settings::StartAt;
 use queen_state::MemoryStore;
 use queen_state::query::{self, Bounds, LogPosition};
 use queen_state::step::scan_prefix;
@@ -37,7 +38,8 @@ pub struct Rows {
     /// The pointer.
     pub committed: Option<Committed>,
     intent: Option<Intent>,
-    /// Where the copy begins.
+    /// Where the copy begins. Until a worker has seen the queue, a sink of all queues says it for
+    /// this one too, unless it begins with the oldest record.
     pub start: Option<Start>,
     /// A sink has said that it copies the queue.
     followed: bool,
@@ -51,12 +53,13 @@ impl Rows {
         let intent = row(RowKind::Intent);
         let all = broker.row(&on_key("default"));
         let all = all.and_then(|row| SinkOn::from_json(row.as_bytes()).unwrap().all);
-        let followed = all.is_some() || row(RowKind::Start).is_some();
+        let start = row(RowKind::Start).map(|row| Start::from_json(row.as_bytes()).unwrap());
+        let followed = all.is_some() || start.is_some();
         Rows {
             followed,
             committed: committed.map(|row| Committed::from_json(row.as_bytes()).unwrap()),
             intent: intent.map(|row| Intent::from_json(row.as_bytes()).unwrap()),
-            start: row(RowKind::Start).map(|row| Start::from_json(row.as_bytes()).unwrap()),
+            start: start.or(all.filter(|all| all.mode == StartAt::Latest.word())),
         }
     }
 
