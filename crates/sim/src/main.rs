@@ -73,7 +73,17 @@ enum Other {
         #[arg(long, default_value = "target/faults")]
         folder: PathBuf,
     },
+    /// Restarts the three nodes of a cluster one after the other under load, and measures the
+    /// slowest push; fails when its median over the runs is above a second.
+    Rolling {
+        /// So often.
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+    },
 }
+
+/// Longest push that a rolling restart may cost, at the median of the runs.
+const ROLLING_MAX: Duration = Duration::from_secs(1);
 
 fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
@@ -114,6 +124,21 @@ async fn real(other: Other) -> anyhow::Result<bool> {
             let worst = times.last().copied().unwrap_or_default();
             let kills = times.len();
             writeln!(stdout(), "{kills} kills: median {median:.0?}, worst {worst:.0?}")?;
+        }
+        Other::Rolling { runs } => {
+            let mut slowest = Vec::new();
+            for number in 1..=runs.max(1) {
+                let longest = faults::rolling().await?;
+                println!("run {number}: slowest push {longest:.0?}");
+                slowest.push(longest);
+            }
+            slowest.sort();
+            let (median, worst) = (slowest[slowest.len() / 2], slowest[slowest.len() - 1]);
+            println!(
+                "{} runs: slowest push: median {median:.0?}, worst {worst:.0?}",
+                slowest.len()
+            );
+            return Ok(median <= ROLLING_MAX);
         }
     }
     Ok(true)

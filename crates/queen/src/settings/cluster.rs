@@ -36,6 +36,16 @@ pub fn read(environment: &Environment, node_id: u64) -> Option<ClusterOptions> {
             environment.complain(broker::PEERS.missing());
             return None;
         }
+        (None, false) if environment.get(broker::LISTEN.name).is_some() => {
+            environment.complain(format!(
+                "{} is set, but nothing says of which cluster this node is: name it in {}, alone \
+                 when the others are still to be added, or set {}=true on a node that is to be added",
+                broker::LISTEN.name,
+                broker::PEERS.name,
+                broker::JOIN.name
+            ));
+            return None;
+        }
         (_, false) => return None,
         (_, true) => {}
     }
@@ -261,6 +271,8 @@ mod tests {
         assert!(with("QUEEN_RAFT_REPLICATOR", "local").contains("QUEEN_RAFT_PEERS"));
         let id = one_problem(&[("QUEEN_RAFT_PEERS", PEERS), ("QUEEN_RAFT_NODE_ID", "3")], 3);
         assert!(id.contains("is not one of QUEEN_RAFT_PEERS (1, 2)"), "{id}");
+        let unsaid = one_problem(&[("QUEEN_RAFT_LISTEN", "0.0.0.0:7400")], 1);
+        assert!(unsaid.contains("name it in QUEEN_RAFT_PEERS"), "{unsaid}");
         let alone = one_problem(&[("QUEEN_RAFT_REPLICATOR", "openraft")], 1);
         assert!(alone.starts_with("QUEEN_RAFT_PEERS: not set, and needed"), "{alone}");
     }

@@ -1,8 +1,8 @@
 //! Real processes under seeded faults: kill, pause, stop, cut links; with clients that work meanwhile
 //! and checkers of what they were answered (`docs/design/faults.md`).
 //!
-//! Owns: one run (`run`), the measure of failover (`failover`), what a run is judged by, and what is
-//! told of it (`report`). Leaves to
+//! Owns: one run (`run`), the measures of failover and of a rolling restart (`failover`, `rolling`),
+//! what a run is judged by, and what is told of it (`report`). Leaves to
 //! others: processes (`crate::process`), the rules of the product.
 
 mod clock;
@@ -17,6 +17,7 @@ mod power;
 mod preload;
 mod queue;
 mod report;
+mod rolling;
 mod run;
 mod scene;
 mod schedule;
@@ -26,3 +27,4 @@ pub use failover::failover;
 pub use report::{Report, Summary};
 pub use run::{Options, run};
 pub use schedule::Kind;
+pub use rolling::rolling;

@@ -177,7 +177,7 @@ async fn a_minority_says_that_it_cannot_commit() {
 }
 
 /// Stops all nodes and compares what lies in their tables and queues.
-async fn alike(mut cluster: Cluster) {
+pub async fn alike(mut cluster: Cluster) {
     cluster.level().await.unwrap();
     for id in cluster.ids() {
         cluster.stop(id).await.unwrap();

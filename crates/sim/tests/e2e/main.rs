@@ -11,11 +11,13 @@ mod consumption;
 mod credentials;
 mod encryption;
 mod full_disk;
+mod growth;
 mod kill;
 mod loss;
 mod parquet;
 mod power_cut;
 mod refusals;
+
 mod s3_check;
 mod same_log;
 mod seed_demo;
