@@ -81,6 +81,12 @@ impl Client {
         self.answer(request.header("content-type", "application/json").body(body)).await
     }
 
+    /// PUT of a JSON text.
+    pub async fn put(&self, path: &str, body: impl Into<reqwest::Body>) -> anyhow::Result<Answer> {
+        let request = self.http.put(format!("{}{path}", self.base));
+        self.answer(request.header("content-type", "application/json").body(body)).await
+    }
+
     /// DELETE.
     pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.answer(self.http.delete(format!("{}{path}", self.base))).await

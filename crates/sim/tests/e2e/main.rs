@@ -14,6 +14,7 @@ mod full_disk;
 mod growth;
 mod kill;
 mod loss;
+mod membership;
 mod parquet;
 mod power_cut;
 mod refusals;
