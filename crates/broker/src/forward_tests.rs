@@ -316,3 +316,34 @@ async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot_and_remembers_it
     let digests = all.map(|broker| broker.shared.store.digest().unwrap());
     assert!(digests[0] == digests[1] && digests[1] == digests[2], "{digests:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn a_barrier_waits_until_this_node_has_applied_what_was_answered() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let behind = &others[0];
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (held, holds) = tokio::sync::oneshot::channel();
+    let store = behind.shared.store.clone();
+    // As long as somebody reads its store, it applies nothing. The others are a majority.
+    let reader = std::thread::spawn(move || {
+        let _view = store.read();
+        held.send(()).unwrap();
+        let _ = released.recv();
+    });
+    holds.await.unwrap();
+    push(&leader, "\"1\"").await.unwrap();
+    let applied = |broker: &Broker| broker.shared.node().unwrap().standing().applied;
+    let answered = applied(&leader);
+    assert!(applied(behind) < answered);
+    let mut barrier = std::pin::pin!(behind.barrier());
+    assert!(futures::poll!(barrier.as_mut()).is_pending(), "it waits for nobody");
+    // It is no node for clients either: what it would answer is old.
+    let unfit = behind.unfit().await.unwrap();
+    assert!(unfit.contains("did not catch up"), "{unfit}");
+    assert!(futures::poll!(barrier.as_mut()).is_pending(), "it does not wait for what it lacks");
+    drop(release);
+    barrier.await.unwrap();
+    assert!(applied(behind) >= answered);
+    reader.join().unwrap();
+}
