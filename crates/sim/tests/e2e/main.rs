@@ -13,6 +13,7 @@ mod encryption;
 mod full_disk;
 mod growth;
 mod kill;
+mod limits;
 mod loss;
 mod membership;
 mod parquet;
