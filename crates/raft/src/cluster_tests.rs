@@ -21,6 +21,15 @@ struct Ledger {
     held: Arc<Mutex<Held>>,
     durable: Mutex<Held>,
     changed: tokio::sync::Notify,
+    /// Where it dies when it installs a snapshot.
+    trap: Arc<Mutex<Option<Trap>>>,
+}
+
+/// A place in the middle of installing a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trap {
+    BeforeSwitch,
+    AfterSwitch,
 }
 
 #[derive(Default, Clone)]
@@ -81,7 +90,8 @@ impl Machine for Ledger {
     }
 
     fn receive(&self) -> Result<Box<dyn SnapshotSink>, MachineFailed> {
-        Ok(Box::new(Sink { into: self.held.clone(), came: Vec::new() }))
+        let trap = *self.trap.lock();
+        Ok(Box::new(Sink { into: self.held.clone(), came: Vec::new(), trap }))
     }
 }
 
@@ -112,6 +122,7 @@ impl SnapshotSource for Source {
 struct Sink {
     into: Arc<Mutex<Held>>,
     came: Vec<u8>,
+    trap: Option<Trap>,
 }
 
 impl SnapshotSink for Sink {
@@ -121,6 +132,10 @@ impl SnapshotSink for Sink {
     }
 
     fn install(self: Box<Self>) -> Result<(), MachineFailed> {
+        let killed = || Err(MachineFailed("killed".into()));
+        if self.trap == Some(Trap::BeforeSwitch) {
+            return killed();
+        }
         let mut rest = &self.came[..];
         let mut lines = Vec::new();
         loop {
@@ -130,7 +145,7 @@ impl SnapshotSink for Sink {
                 let mut held = self.into.lock();
                 let installed = held.installed + 1;
                 *held = Held { mark: Some(more.to_vec()), lines, installed };
-                return Ok(());
+                return if self.trap.is_some() { killed() } else { Ok(()) };
             }
             let (line, more) = more.split_at(length);
             lines.push(Bytes::copy_from_slice(line));
@@ -807,3 +822,6 @@ async fn strangers_on_the_port_are_closed_and_the_group_goes_on() {
     group.all_hold("a 9").await;
     group.stop().await;
 }
+
+#[path = "old_disk_tests.rs"]
+mod old_disk_tests;

@@ -1,6 +1,6 @@
 //! The disk's name: tells a node that was wiped, or given another disk, from the one the group knows.
 //!
-//! Owns: the file `<dir>/disk`, written once. Leaves to others: comparing (`exchange`).
+//! Owns: the file `<dir>/disk`, written once, and again when the disk went back in time. Leaves to others: comparing (`exchange`).
 //!
 //! ```text
 //! 0 magic u32 "QDSK" | 4 name 16 bytes | 20 crc32 u32 of bytes 0..20, little-endian
@@ -35,14 +35,19 @@ pub(crate) fn load_or_draw(dir: &Path) -> Result<DiskId, StartError> {
             Ok(disk)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut disk = [0; 16];
-            aws_lc_rs::rand::fill(&mut disk)
-                .map_err(|_| StartError::Failed("the system gave no random bytes".into()))?;
-            save(dir, &disk).map_err(|source| io_error("write", source))?;
-            Ok(disk)
+            draw_anew(dir).map_err(|source| io_error("write", source))
         }
         Err(source) => Err(io_error("read", source)),
     }
+}
+
+/// Draws another name for the disk under `dir`: its group knows it no more.
+pub(crate) fn draw_anew(dir: &Path) -> io::Result<DiskId> {
+    let mut disk = [0; 16];
+    aws_lc_rs::rand::fill(&mut disk)
+        .map_err(|_| io::Error::other("the system gave no random bytes"))?;
+    save(dir, &disk)?;
+    Ok(disk)
 }
 
 fn save(dir: &Path, disk: &DiskId) -> io::Result<()> {

@@ -3,13 +3,15 @@
 //! Owns: the links to peers, answering their requests, whose disk is whose, when the leader was last
 //! heard. Leaves to others: connections (`net`), elections (`pacing`), the log (the library).
 //! Upholds: `a-wiped-disk-has-no-vote`: a node whose disk is not the one in the membership is spoken to
-//! by nobody, so it can neither vote nor count as a holder of entries until it is added again.
+//! by nobody, so it can neither vote nor count as a holder of entries until it is added again. A disk
+//! that went back in time takes another name once its node is told.
 
 use crate::address::Address;
 use crate::cluster::{ClusterOptions, Leader, Peer, Service};
 use crate::gather::Gather;
+use crate::held::{Holdings, wrong_disk};
 use crate::machine::Machine;
-use crate::message::{self, Canvass, Change, Encoder, Pulse};
+use crate::message::{self, Change, Encoder};
 use crate::net::frame::Kind;
 use crate::net::greeting::{self, Caller, DiskId, Listener, Purpose, Verdict};
 use crate::net::link::Link;
@@ -22,6 +24,7 @@ use crate::wal::Wal;
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use openraft::raft::VoteRequest;
 use openraft::{BasicNode, Raft};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +44,10 @@ const STOP: std::time::Duration = std::time::Duration::from_secs(3);
 /// See the module's header.
 pub(crate) struct Exchange {
     pub(crate) me: u64,
-    pub(crate) disk: DiskId,
+    /// Its name now; another one once the disk is found to have gone back in time.
+    pub(crate) disk_now: Mutex<DiskId>,
+    pub(crate) draw_disk: DrawDisk,
+    pub(crate) holdings: Holdings,
     pub(crate) options: ClusterOptions,
     pub(crate) streams: Streams,
     pub(crate) token: hmac::Key,
@@ -92,10 +98,14 @@ pub(crate) struct Heard {
     pub(crate) lost: bool,
 }
 
+/// Draws another name for this node's disk, durably.
+pub(crate) type DrawDisk = Box<dyn Fn() -> io::Result<DiskId> + Send + Sync>;
+
 /// Parts that an [`Exchange`] is made of.
 pub(crate) struct Parts {
     pub(crate) me: u64,
     pub(crate) disk: DiskId,
+    pub(crate) draw_disk: DrawDisk,
     pub(crate) options: ClusterOptions,
     pub(crate) streams: Streams,
     pub(crate) runtime: Handle,
@@ -109,11 +119,13 @@ pub(crate) struct Parts {
 
 impl Exchange {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, disk, options, streams, runtime, core, .. } = parts;
+        let Parts { me, disk, draw_disk, options, streams, runtime, core, .. } = parts;
         let Parts { machine, wal, gather, service, leader, .. } = parts;
         Arc::new_cyclic(|weak| Self {
             me,
-            disk,
+            disk_now: Mutex::new(disk),
+            draw_disk,
+            holdings: Holdings::default(),
             token: hmac::Key::new(hmac::HMAC_SHA256, options.token.as_bytes()),
             options,
             streams,
@@ -145,7 +157,12 @@ impl Exchange {
     pub(crate) fn own_address(&self) -> Address {
         let peer = self.options.peers.get(&self.me).cloned();
         let listen = || Peer { raft: self.options.listen.to_string(), http: String::new() };
-        Address { peer: peer.unwrap_or_else(listen), disk: self.disk }
+        Address { peer: peer.unwrap_or_else(listen), disk: self.disk() }
+    }
+
+    /// The name of this node's disk.
+    pub(crate) fn disk(&self) -> DiskId {
+        *self.disk_now.lock()
     }
 
     /// Where `id` is, by the newest membership in the log, else by the options.
@@ -215,7 +232,7 @@ impl Exchange {
         }
         let mut stream = self.streams.dial(&address.peer.raft).await?;
         let caller =
-            Caller { purpose, from: self.me, to: id, disk: self.disk, expects: address.disk };
+            Caller { purpose, from: self.me, to: id, disk: self.disk(), expects: address.disk };
         let (listener, verdict) = greeting::call(&mut stream, &self.token, &caller).await?;
         match verdict {
             Verdict::WrongDisk(why) => {
@@ -228,7 +245,7 @@ impl Exchange {
         if listener.node != id {
             return Err(io::Error::other(format!("node {} answers there", listener.node)));
         }
-        if listener.knows == self.disk && listener.in_group {
+        if listener.knows == self.disk() && listener.in_group {
             self.known_again(id);
         }
         Ok((stream, listener))
@@ -241,15 +258,20 @@ impl Exchange {
         }
     }
 
+    /// Ends every connection that this node has made.
+    pub(crate) fn cut_links(&self) {
+        self.links.lock().clear();
+    }
+
     /// Cuts every connection of this node, or lets it connect again.
     #[cfg(test)]
     pub(crate) fn isolate(&self, isolated: bool) {
         self.isolated.store(isolated, Ordering::Release);
-        self.links.lock().clear();
+        self.cut_links();
     }
 
     /// Notes why this node takes no part in its group.
-    fn refuse(&self, why: &str) {
+    pub(crate) fn refuse(&self, why: &str) {
         let new = self.refused.send_if_modified(|refused| {
             let new = refused.as_deref() != Some(why);
             *refused = Some(why.to_owned());
@@ -306,22 +328,6 @@ impl Exchange {
     fn in_group(&self) -> bool {
         let Some(raft) = self.raft.get() else { return false };
         raft.metrics().borrow().last_log_index.is_some()
-    }
-
-    fn pulse(&self, pulse: Pulse) -> Answered {
-        let Some(raft) = self.raft.get() else { return Err("starting".into()) };
-        let term = raft.server_metrics().borrow().vote.leader_id.term;
-        if pulse.term >= term {
-            self.heard(pulse.leader);
-        }
-        Ok(message::encode(&term))
-    }
-
-    fn canvass(&self, canvass: Canvass) -> Answered {
-        let Some(raft) = self.raft.get() else { return Err("starting".into()) };
-        let mine = raft.data_metrics().borrow().last_log;
-        let granted = !self.leads() && !self.hears_a_leader() && canvass.last >= mine;
-        Ok(message::encode(&granted))
     }
 
     async fn ask(&self, request: Bytes) -> Answered {
@@ -387,7 +393,7 @@ impl Answers for Exchange {
         Listener {
             in_group: self.in_group(),
             node: self.me,
-            disk: self.disk,
+            disk: self.disk(),
             knows: knows.unwrap_or_default(),
         }
     }
@@ -396,7 +402,8 @@ impl Answers for Exchange {
         if caller.to != self.me {
             return Verdict::Refused(format!("this is node {}, not {}", self.me, caller.to));
         }
-        if caller.expects != [0; 16] && caller.expects != self.disk {
+        let disk = self.disk();
+        if caller.expects != [0; 16] && caller.expects != disk {
             let why = wrong_disk(self.me);
             self.refuse(&why);
             return Verdict::Refused(why);
@@ -405,7 +412,7 @@ impl Answers for Exchange {
         if knows != [0; 16] && knows != caller.disk {
             return Verdict::WrongDisk(wrong_disk(caller.from));
         }
-        if caller.expects == self.disk {
+        if caller.expects == disk {
             self.known_again(caller.from);
         }
         Verdict::Welcome
@@ -427,15 +434,24 @@ impl Answers for Exchange {
             if self.isolated.load(Ordering::Acquire) {
                 return Err("isolated".into());
             }
+            if caller.expects != [0; 16] && caller.expects != self.disk() {
+                return Err(wrong_disk(self.me));
+            }
             let unreadable = || "the request cannot be read".to_owned();
             match kind {
                 Kind::Append => self.append(body).await,
                 Kind::Ask => self.ask(body).await,
-                Kind::Pulse => self.pulse(message::decode(&body).ok_or_else(unreadable)?),
-                Kind::Canvass => self.canvass(message::decode(&body).ok_or_else(unreadable)?),
+                Kind::Pulse => self.pulse(message::decode(&body).ok_or_else(unreadable)?).await,
+                Kind::Canvass => {
+                    self.canvass(caller.from, message::decode(&body).ok_or_else(unreadable)?)
+                }
                 Kind::Vote => {
                     let raft = self.raft.get().ok_or("starting")?;
-                    let request = message::decode(&body).ok_or_else(unreadable)?;
+                    let request: VoteRequest<u64> =
+                        message::decode(&body).ok_or_else(unreadable)?;
+                    if let Some(why) = self.bars(caller.from, request.last_log_id) {
+                        return Err(why);
+                    }
                     let answer = raft.vote(request).await.map_err(|error| error.to_string())?;
                     Ok(message::encode(&answer))
                 }
@@ -467,11 +483,4 @@ impl Answers for Exchange {
             heard.lost = true;
         }
     }
-}
-
-fn wrong_disk(node: u64) -> String {
-    format!(
-        "node {node} has another disk than the one its group knows (it was wiped or replaced), and what it \
-         answered for may be lost with it: remove node {node} from the members and add it again"
-    )
 }

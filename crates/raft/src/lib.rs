@@ -21,6 +21,7 @@ mod founding;
 pub mod fuzzing;
 mod gather;
 mod group;
+mod held;
 mod log_storage;
 mod machine;
 mod mark;

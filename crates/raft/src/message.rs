@@ -19,15 +19,25 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The leader says that it lives; answered with the term that the other knows.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Pulse {
     pub(crate) term: u64,
     pub(crate) leader: u64,
+    /// The newest committed entry that each node but the leader is known to hold.
+    pub(crate) held: Vec<(u64, Id)>,
 }
 
-/// A voter asks whether it would be elected.
+/// A voter asks whether it would be elected; answered with a [`Ballot`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Canvass {
+    pub(crate) last: Option<Id>,
+}
+
+/// The answer to a [`Canvass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ballot {
+    pub(crate) granted: bool,
+    /// Where the log of the one who answers ends.
     pub(crate) last: Option<Id>,
 }
 

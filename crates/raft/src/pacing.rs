@@ -8,9 +8,10 @@
 
 use crate::cluster::{Leader, Peer};
 use crate::exchange::Exchange;
-use crate::message::{self, Canvass, Pulse};
+use crate::message::{self, Ballot, Canvass, Pulse};
 use crate::net::frame::Kind;
 use crate::net::greeting::Purpose;
+use crate::types::Id;
 use openraft::ServerState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -149,7 +150,8 @@ impl Pacer {
         }
         if now >= self.pulsed + PULSE {
             self.pulsed = now;
-            others.iter().for_each(|id| self.pulse(*id, term));
+            let held = exchange.held();
+            others.iter().for_each(|id| self.pulse(*id, term, held.clone()));
         }
         if now >= self.repeated + COMMITTED && !exchange.is_stepping_down() {
             self.repeated = now;
@@ -169,12 +171,12 @@ impl Pacer {
         });
     }
 
-    fn pulse(&self, id: u64, term: u64) {
+    fn pulse(&self, id: u64, term: u64, held: Vec<(u64, Id)>) {
         let exchange = self.exchange.clone();
         let Some(link) = exchange.link(id, Purpose::Control) else { return };
         self.exchange.runtime.spawn(async move {
             let sent = Instant::now();
-            let body = message::encode(&Pulse { term, leader: exchange.me });
+            let body = message::encode(&Pulse { term, leader: exchange.me, held });
             let answer = link.ask(Kind::Pulse, body, PULSE_LIMIT).await;
             let knows: Option<u64> = answer.ok().and_then(|answer| message::decode(&answer));
             if knows.is_some_and(|knows| knows <= term) {
@@ -219,7 +221,8 @@ impl Pacer {
             Some(async move {
                 let body = message::encode(&Canvass { last });
                 let answer = link.ask(Kind::Canvass, body, BROKEN.1).await.ok()?;
-                message::decode(&answer).unwrap_or(false).then_some(id)
+                let Ballot { granted, last } = message::decode(&answer)?;
+                (granted && exchange.bars(id, last).is_none()).then_some(id)
             })
         });
         let mut asked: futures::stream::FuturesUnordered<_> = asked.collect();
@@ -253,6 +256,18 @@ impl Exchange {
             *now = leader;
             changed
         });
+    }
+
+    /// On the leader: the newest committed entry that each other node is known to hold. Not what
+    /// this one holds: that may be committed by the others before it is synced here.
+    fn held(&self) -> Vec<(u64, Id)> {
+        let Some(raft) = self.raft.get() else { return Vec::new() };
+        let metrics = raft.data_metrics();
+        let now = metrics.borrow();
+        let Some(applied) = now.last_applied else { return Vec::new() };
+        let others = now.replication.iter().flatten();
+        let others = others.filter_map(|(id, at)| Some((*id, (*at)?.min(applied))));
+        others.filter(|(id, _)| *id != self.me).collect()
     }
 
     /// How long ago a majority last answered; `None` when this node is a majority by itself.

@@ -145,11 +145,12 @@ impl Running {
         let mut storage = LogStorage::new(wal.clone(), options.dir.clone());
         let (mut net, mut bound) = (None, None);
         if let Some(cluster) = &options.cluster {
-            let me = options.node_id;
+            let (me, dir) = (options.node_id, options.dir.clone());
             storage = storage.in_group(me, alone, checkpoint.clone(), gather.clone());
             let parts = |disk, streams, runtime| Parts {
                 me: options.node_id,
                 disk,
+                draw_disk: Box::new(move || disk_id::draw_anew(&dir)),
                 options: cluster.clone(),
                 streams,
                 runtime,

@@ -4,6 +4,7 @@
 //! answering (`exchange`), snapshots (`snapshots`).
 
 use crate::exchange::Exchange;
+use crate::held;
 use crate::message;
 use crate::net::frame::{Kind, Parts};
 use crate::net::greeting::Purpose;
@@ -116,11 +117,7 @@ impl RaftNetwork<TypeConfig> for Client {
         match answer {
             AppendEntriesResponse::Success => self.acked = self.acked.max(last),
             AppendEntriesResponse::Conflict if previous <= self.acked => {
-                let text = format!(
-                    "node {} no longer holds entries that it had answered for: its disk went back in time; \
-                     remove it from the members, empty its data directory and add it again",
-                    self.target
-                );
+                let text = held::went_back(self.target);
                 tracing::error!(node = self.target, "{text}");
                 return Err(unreachable(&std::io::Error::other(text)).into());
             }
@@ -136,7 +133,13 @@ impl RaftNetwork<TypeConfig> for Client {
     ) -> Result<VoteResponse<u64>, RpcError> {
         let body = [message::encode(&request), Bytes::new()];
         let answer = self.ask(Purpose::Control, Kind::Vote, body, VOTE).await?;
-        Ok(self.read(&answer)?)
+        let answer: VoteResponse<u64> = self.read(&answer)?;
+        let barred =
+            self.exchange.as_ref().and_then(|own| own.bars(self.target, answer.last_log_id));
+        match barred {
+            Some(why) => Err(unreachable(&std::io::Error::other(why)).into()),
+            None => Ok(answer),
+        }
     }
 
     async fn full_snapshot(
