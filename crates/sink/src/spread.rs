@@ -86,6 +86,12 @@ impl Spread {
         self.view.until(|view| view.nodes > 1 && self.held() > share(view)).await;
     }
 
+    /// Completes when this node should own no queue: it cannot reach the bucket, and another can.
+    /// Cancel-safe.
+    pub async fn stepped_back(&self) {
+        self.view.until(|view| view.step_back).await;
+    }
+
     /// Renews this node's presence row and counts the others'; never ends.
     pub async fn keep(&self, context: &Context) {
         let settings = &context.settings;

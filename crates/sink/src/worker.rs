@@ -128,6 +128,8 @@ impl Worker {
                    stop = self.run_or_wait(lease) => stop,
                    () = lease.keep() => Stop::Fenced,
                    () = &mut leave => Stop::Drained,
+                   // A window on its way to a bucket that is not there is left to the next owner.
+                   () = spread.stepped_back() => Stop::GivenBack,
                };
         if stop != Stop::Fenced {
             lease.release().await;
