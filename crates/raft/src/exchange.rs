@@ -16,7 +16,7 @@ use crate::net::frame::Kind;
 use crate::net::greeting::{self, Caller, DiskId, Listener, Purpose, Verdict};
 use crate::net::link::Link;
 use crate::net::listener::{Answered, Answers, Held};
-use crate::net::stream::{Stream, Streams};
+use crate::net::stream::{Stream, Streams, Unmet};
 use crate::reads::Reads;
 use crate::snapshots::Arriving;
 use crate::types::TypeConfig;
@@ -77,6 +77,7 @@ pub(crate) struct Exchange {
     /// Why this node takes no part.
     pub(crate) refused: watch::Sender<Option<String>>,
     links: Mutex<HashMap<u64, Links>>,
+    unmet: Unmet,
     weak: Weak<Exchange>,
     /// Neither hears nor reaches anybody.
     #[cfg(test)]
@@ -147,6 +148,7 @@ impl Exchange {
             told_committed: AtomicU64::new(0),
             refused: watch::channel(None).0,
             links: Mutex::default(),
+            unmet: Unmet::default(),
             weak: weak.clone(),
             #[cfg(test)]
             isolated: AtomicBool::new(false),
@@ -230,7 +232,9 @@ impl Exchange {
         if self.isolated.load(Ordering::Acquire) {
             return Err(io::Error::other("isolated"));
         }
-        let mut stream = self.streams.dial(&address.peer.raft).await?;
+        let dialled = self.streams.dial(&address.peer.raft).await;
+        self.unmet.note(id, dialled.as_ref().err());
+        let mut stream = dialled?;
         let caller =
             Caller { purpose, from: self.me, to: id, disk: self.disk(), expects: address.disk };
         let (listener, verdict) = greeting::call(&mut stream, &self.token, &caller).await?;

@@ -4,6 +4,8 @@
 
 use crate::StartError;
 use crate::cluster::TlsFiles;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,13 +52,43 @@ impl Streams {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        Ok(Box::new(TlsStream::from(connector.connect(name, stream).await?)))
+        Ok(Box::new(TlsStream::from(connector.connect(name, stream).await.map_err(no_handshake)?)))
     }
 
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
         stream.set_nodelay(true)?;
         let Some((_, acceptor)) = &self.0 else { return Ok(Box::new(stream)) };
-        Ok(Box::new(TlsStream::from(acceptor.accept(stream).await?)))
+        Ok(Box::new(TlsStream::from(acceptor.accept(stream).await.map_err(no_handshake)?)))
+    }
+}
+
+/// A failed handshake, with the way out.
+fn no_handshake(error: io::Error) -> io::Error {
+    let text = format!(
+        "no TLS with the other node: {error}; the certificate of each node must come from the authority in \
+         QUEEN_RAFT_TLS_CA of the other, be valid now, and name its host"
+    );
+    io::Error::new(error.kind(), text)
+}
+
+/// Nodes with which no TLS comes about, and why.
+#[derive(Default)]
+pub(crate) struct Unmet(Mutex<BTreeMap<u64, String>>);
+
+impl Unmet {
+    /// What came of dialling a node; says once why not, if that is no fault of one connection.
+    pub(crate) fn note(&self, id: u64, error: Option<&io::Error>) {
+        let why = error.filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        let why = why.map(ToString::to_string);
+        let mut unmet = self.0.lock();
+        match why {
+            Some(why) if unmet.get(&id) != Some(&why) => {
+                tracing::error!(node = id, %why, "cannot speak to a node");
+                unmet.insert(id, why);
+            }
+            Some(_) => {}
+            None => drop(unmet.remove(&id)),
+        }
     }
 }
 

@@ -25,6 +25,6 @@ mod sink;
 
 pub use failover::failover;
 pub use report::{Report, Summary};
+pub use rolling::rolling;
 pub use run::{Options, run};
 pub use schedule::Kind;
-pub use rolling::rolling;
