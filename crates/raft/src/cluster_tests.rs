@@ -1,6 +1,7 @@
 //! Groups of several nodes in one process, over real sockets and real log directories.
 
 use crate::cluster::{ClusterOptions, MembershipCode, Peer, Role, Service};
+use crate::host::RealHost;
 use crate::machine::{Committed, Machine, MachineFailed, SnapshotSink, SnapshotSource};
 use crate::mark::Mark;
 use crate::wal::{Disk, RealDisk};
@@ -462,7 +463,8 @@ async fn what_the_leader_has_not_synced_goes_to_the_others_and_is_applied_by_nob
     let disks: Vec<Arc<HeldDisk>> = (0..3).map(|_| Arc::default()).collect();
     for (at, disk) in disks.iter().enumerate() {
         let (options, machine) = (group.options(at), group.members[at].machine.clone());
-        let node = RaftNode::start_on(options, machine, disk.clone()).await.unwrap();
+        let host = RealHost::new(options.dir.clone(), disk.clone());
+        let node = RaftNode::start_on(options, machine, Arc::new(host)).await.unwrap();
         group.members[at].node = Some(node);
     }
     group.write(lines("a", 10)).await;

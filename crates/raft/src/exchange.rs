@@ -10,17 +10,17 @@ use crate::address::Address;
 use crate::cluster::{ClusterOptions, Leader, Peer, Service};
 use crate::gather::Gather;
 use crate::held::{Holdings, wrong_disk};
+use crate::host::{Dial, Host, Journal, Stream};
 use crate::machine::Machine;
 use crate::message::{self, Change, Encoder};
 use crate::net::frame::Kind;
 use crate::net::greeting::{self, Caller, DiskId, Listener, Purpose, Verdict};
 use crate::net::link::Link;
 use crate::net::listener::{Answered, Answers, Held};
-use crate::net::stream::{Stream, Streams, Unmet};
+use crate::net::stream::Unmet;
 use crate::reads::Reads;
 use crate::snapshots::Arriving;
 use crate::types::TypeConfig;
-use crate::wal::Wal;
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -31,9 +31,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Bytes of requests to the leader that are on their way from this node, at most.
 pub(crate) const ASKED_BYTES: usize = 256 << 20;
@@ -49,7 +49,8 @@ pub(crate) struct Exchange {
     pub(crate) draw_disk: DrawDisk,
     pub(crate) holdings: Holdings,
     pub(crate) options: ClusterOptions,
-    pub(crate) streams: Streams,
+    pub(crate) host: Arc<dyn Host>,
+    dial: Arc<dyn Dial>,
     pub(crate) token: hmac::Key,
     /// The runtime of all that is done here, but for appends.
     pub(crate) runtime: Handle,
@@ -57,7 +58,7 @@ pub(crate) struct Exchange {
     /// no thread wakes another.
     pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) wal: Wal,
+    pub(crate) wal: Arc<dyn Journal>,
     pub(crate) gather: Arc<Gather>,
     pub(crate) raft: OnceLock<Raft<TypeConfig>>,
     pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
@@ -108,11 +109,12 @@ pub(crate) struct Parts {
     pub(crate) disk: DiskId,
     pub(crate) draw_disk: DrawDisk,
     pub(crate) options: ClusterOptions,
-    pub(crate) streams: Streams,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) dial: Arc<dyn Dial>,
     pub(crate) runtime: Handle,
     pub(crate) core: Handle,
     pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) wal: Wal,
+    pub(crate) wal: Arc<dyn Journal>,
     pub(crate) gather: Arc<Gather>,
     pub(crate) service: Arc<OnceLock<Arc<dyn Service>>>,
     pub(crate) leader: Arc<watch::Sender<Option<Leader>>>,
@@ -120,7 +122,7 @@ pub(crate) struct Parts {
 
 impl Exchange {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, disk, draw_disk, options, streams, runtime, core, .. } = parts;
+        let Parts { me, disk, draw_disk, options, host, dial, runtime, core, .. } = parts;
         let Parts { machine, wal, gather, service, leader, .. } = parts;
         Arc::new_cyclic(|weak| Self {
             me,
@@ -129,7 +131,8 @@ impl Exchange {
             holdings: Holdings::default(),
             token: hmac::Key::new(hmac::HMAC_SHA256, options.token.as_bytes()),
             options,
-            streams,
+            host,
+            dial,
             runtime,
             core,
             machine,
@@ -232,7 +235,7 @@ impl Exchange {
         if self.isolated.load(Ordering::Acquire) {
             return Err(io::Error::other("isolated"));
         }
-        let dialled = self.streams.dial(&address.peer.raft).await;
+        let dialled = self.dial.dial(address.peer.raft.clone()).await;
         self.unmet.note(id, dialled.as_ref().err());
         let mut stream = dialled?;
         let caller =
@@ -366,12 +369,16 @@ impl Exchange {
                 let head = message::decode(&body).ok_or("the snapshot's head cannot be read")?;
                 // Lets go of what came before.
                 *held = None;
-                *held = Some(Arriving::begin(self.machine.clone(), head).await.map_err(words)?);
+                *held = Some(
+                    Arriving::begin(&*self.host, self.machine.clone(), head)
+                        .await
+                        .map_err(words)?,
+                );
                 Ok(Bytes::new())
             }
             Kind::SnapshotPiece => {
                 let arriving = held.take().ok_or("no snapshot has begun")?;
-                *held = Some(arriving.piece(body).await.map_err(words)?);
+                *held = Some(arriving.piece(&*self.host, body).await.map_err(words)?);
                 Ok(Bytes::new())
             }
             _ => {

@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod gather;
 mod group;
 mod held;
+pub mod host;
 mod log_storage;
 mod machine;
 mod mark;

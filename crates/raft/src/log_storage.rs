@@ -1,6 +1,6 @@
 //! The write-ahead log and the vote, as the library wants them.
 //!
-//! Owns: the adapter. Leaves to others: files (`wal`, `vote`).
+//! Owns: the adapter. Leaves to others: files (`host`).
 //!
 //! In a group of several, a leader's entries are on their way to the others while its own disk syncs them.
 //! The library takes an entry to be on disk here once its append is answered, so on a leader that is
@@ -16,17 +16,15 @@
 //! what else is: entries beyond may still be replaced.
 
 use crate::gather::Gather;
-use crate::state_machine::{Checkpoint, end_installing};
+use crate::host::{Host, Journal, SavedVote};
+use crate::state_machine::Checkpoint;
 use crate::types::{self, Entry, Id, StorageError, TypeConfig, Vote};
-use crate::vote::{self, SavedVote};
-use crate::wal::Wal;
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{
     AnyError, CommittedLeaderId, LeaderId, LogState, OptionalSend, RaftLogReader, StorageIOError,
 };
 use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of entries sent to a peer at once, about.
@@ -35,8 +33,9 @@ const REPLICATE_BYTES: u64 = 4 << 20;
 /// Handle to log and vote; clones share them.
 #[derive(Clone)]
 pub(crate) struct LogStorage {
-    wal: Wal,
-    dir: PathBuf,
+    wal: Arc<dyn Journal>,
+    /// Where the vote lies.
+    host: Arc<dyn Host>,
     /// A lead that ended with the process is not taken up again: this node may lack what it wrote then.
     forget_lead: bool,
     /// In a group of several.
@@ -64,9 +63,8 @@ impl Grouped {
 }
 
 impl LogStorage {
-    /// `dir` is where the vote lies.
-    pub(crate) fn new(wal: Wal, dir: PathBuf) -> Self {
-        Self { wal, dir, forget_lead: false, group: None }
+    pub(crate) fn new(wal: Arc<dyn Journal>, host: Arc<dyn Host>) -> Self {
+        Self { wal, host, forget_lead: false, group: None }
     }
 
     /// For a group of several, on the node `me`: snapshots come from other nodes; with several voters a
@@ -144,8 +142,8 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
             node: vote.leader_id.node_id,
             committed: vote.committed,
         };
-        vote::save(&self.dir, saved)
-            .map_err(|error| StorageIOError::write_vote(AnyError::new(&error)))?;
+        let saved = self.host.save_vote(saved).await;
+        saved.map_err(|error| StorageIOError::write_vote(AnyError::new(&error)))?;
         if let Some(group) = &mut self.group {
             group.vote = Some(*vote);
         }
@@ -153,7 +151,7 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
-        let saved = vote::load(&self.dir);
+        let saved = self.host.load_vote();
         let saved = saved.map_err(|error| StorageIOError::read_vote(AnyError::new(&error)))?;
         let vote = saved.map(|saved| Vote {
             leader_id: LeaderId::new(saved.term, saved.node),
@@ -211,7 +209,7 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
         }
         self.wal.purge(upto).await.map_err(write_error)?;
         // After a snapshot this was its last step.
-        end_installing(&self.dir).map_err(write_error)
+        self.host.set_installing(false).map_err(write_error)
     }
 }
 

@@ -7,10 +7,11 @@
 //! holds, which the node never does).
 
 use super::*;
+use crate::host::RealHost;
 use crate::mark::Mark;
 use crate::state_machine::{Checkpoint, StateMachine};
 use crate::wal::RealDisk;
-use crate::{Committed, Machine, MachineFailed, WalOptions};
+use crate::{Committed, Machine, MachineFailed, RaftOptions, WalOptions};
 use openraft::testing::{StoreBuilder, Suite};
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -45,8 +46,10 @@ impl StoreBuilder<TypeConfig, LogStorage, StateMachine, tempfile::TempDir> for B
             cache_bytes: 100,
             ..WalOptions::default()
         };
-        let wal = Wal::open(&dir.path().join("wal"), &options, Arc::new(RealDisk)).unwrap();
-        let storage = LogStorage::new(wal, dir.path().to_owned());
+        let options = RaftOptions { wal: options, ..RaftOptions::new(dir.path()) };
+        let host = Arc::new(RealHost::new(dir.path().to_owned(), Arc::new(RealDisk)));
+        let wal = host.open_journal(&options).unwrap();
+        let storage = LogStorage::new(wal, host);
         let machine = Arc::new(AtOnce::default());
         let state_machine = StateMachine::new(machine.clone(), None);
         let _ = machine.0.set(state_machine.checkpoint());

@@ -11,11 +11,12 @@
 
 use crate::exchange::Exchange;
 use crate::gather::Gather;
+use crate::host::{Host, Journal, RealHost};
 use crate::mark::Mark;
 use crate::running;
 use crate::state_machine::Checkpoint;
 use crate::types::TypeConfig;
-use crate::wal::{Disk, RealDisk, Wal};
+use crate::wal::RealDisk;
 use crate::{ClusterOptions, Leader, Machine, NotProposed, Service, StartError};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -87,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) gather: Arc<Gather>,
     pub(crate) raft: Raft<TypeConfig>,
-    pub(crate) wal: Wal,
+    pub(crate) wal: Arc<dyn Journal>,
     pub(crate) checkpoint: Checkpoint,
     /// Marks that are durable, whose entries are kept for other nodes, each with the bytes of the log
     /// when it came. In a group of several only.
@@ -117,21 +118,30 @@ impl RaftNode {
         options: RaftOptions,
         machine: Arc<dyn Machine>,
     ) -> Result<Self, StartError> {
-        Self::start_on(options, machine, Arc::new(RealDisk)).await
+        let host = RealHost::new(options.dir.clone(), Arc::new(RealDisk));
+        Self::start_on(options, machine, Arc::new(host)).await
     }
 
-    pub(crate) async fn start_on(
+    /// As [`RaftNode::start`], on another machine than this process's own: for simulations.
+    pub async fn start_on(
         options: RaftOptions,
         machine: Arc<dyn Machine>,
-        disk: Arc<dyn Disk>,
+        host: Arc<dyn Host>,
     ) -> Result<Self, StartError> {
         let (started, told) = oneshot::channel();
         let (life, watched) = watch::channel(Life::Running);
         let dir = options.dir.clone();
-        std::thread::Builder::new()
-            .name("raft".into())
-            .spawn(move || running::run(options, machine, disk, started, life, watched))
-            .map_err(|source| StartError::Io { action: "start a thread for", path: dir, source })?;
+        let (threaded, grouped) = (host.threaded(), options.cluster.is_some());
+        let run = running::run(options, machine, host, started, life, watched);
+        if threaded {
+            running::on_a_thread(run, grouped).map_err(|source| StartError::Io {
+                action: "start a thread for",
+                path: dir,
+                source,
+            })?;
+        } else {
+            tokio::spawn(run);
+        }
         told.await
             .unwrap_or_else(|_| Err(StartError::Failed("the log ended while starting".into())))
     }

@@ -1,6 +1,7 @@
 //! The node from start to shutdown, with a machine that only records.
 
 use super::*;
+use crate::wal::fault_disk::FaultDisk;
 use crate::{Committed, MachineFailed};
 use parking_lot::{Condvar, Mutex};
 
@@ -161,12 +162,17 @@ async fn tables_that_are_ahead_of_the_log_stop_the_start() {
     assert!(error.to_string().contains("not of the same moment"), "{error}");
 }
 
+fn on(dir: &tempfile::TempDir, disk: &Arc<FaultDisk>) -> Arc<RealHost> {
+    Arc::new(RealHost::new(dir.path().to_owned(), disk.clone()))
+}
+
 #[tokio::test]
 async fn a_failed_sync_stops_the_node_and_what_waited_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Record::over(None);
-    let disk = Arc::new(crate::wal::fault_disk::FaultDisk::default());
-    let node = RaftNode::start_on(small(dir.path()), machine.clone(), disk.clone()).await.unwrap();
+    let disk = Arc::new(FaultDisk::default());
+    let node =
+        RaftNode::start_on(small(dir.path()), machine.clone(), on(&dir, &disk)).await.unwrap();
     node.propose(Bytes::from_static(b"good")).unwrap();
     machine.wait_for(1);
     disk.fail_syncs_after(0);
@@ -184,8 +190,9 @@ async fn a_failed_sync_stops_the_node_and_what_waited_is_unknown() {
 async fn a_full_disk_holds_proposals_until_space_returns() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Record::over(None);
-    let disk = Arc::new(crate::wal::fault_disk::FaultDisk::default());
-    let node = RaftNode::start_on(small(dir.path()), machine.clone(), disk.clone()).await.unwrap();
+    let disk = Arc::new(FaultDisk::default());
+    let node =
+        RaftNode::start_on(small(dir.path()), machine.clone(), on(&dir, &disk)).await.unwrap();
     disk.set_full(true);
     let large = Bytes::from(vec![1; 12 << 10]);
     for _ in 0..4 {

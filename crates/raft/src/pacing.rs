@@ -15,7 +15,8 @@ use crate::types::Id;
 use openraft::ServerState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often all of this is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -30,18 +31,6 @@ const QUORUM: Duration = Duration::from_secs(3);
 const SILENT: Duration = Duration::from_secs(2);
 /// A voter whose connection to the leader broke stands after a time in this range.
 const BROKEN: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(600));
-
-/// A time in `range`, drawn.
-pub(crate) fn draw(range: (Duration, Duration)) -> Duration {
-    let mut bytes = [0; 8];
-    // Without randomness the node's own clock has to do.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        bytes = (now.unwrap_or_default().as_nanos() as u64).to_le_bytes();
-    }
-    let span = range.1.saturating_sub(range.0).as_micros() as u64;
-    range.0 + Duration::from_micros(u64::from_le_bytes(bytes) % (span + 1))
-}
 
 struct Pacer {
     exchange: Arc<Exchange>,
@@ -87,8 +76,8 @@ fn ticks() -> tokio::time::Interval {
 async fn pace(exchange: Arc<Exchange>) {
     let now = Instant::now();
     let mut pacer = Pacer {
-        patience: draw(exchange.options.election),
-        broken: draw(BROKEN),
+        patience: exchange.draw(exchange.options.election),
+        broken: exchange.draw(BROKEN),
         not_before: now,
         pulsed: now,
         repeated: now,
@@ -197,12 +186,12 @@ impl Pacer {
         if now < self.not_before {
             return;
         }
-        self.patience = draw(exchange.options.election);
-        self.broken = draw(BROKEN);
+        self.patience = exchange.draw(exchange.options.election);
+        self.broken = exchange.draw(BROKEN);
         let Some(raft) = exchange.raft.get() else { return };
         if !alone && !self.canvass(configs).await {
             // Soon enough for those who were not heard, rarely enough to be no burden.
-            self.not_before = Instant::now() + draw(BROKEN);
+            self.not_before = Instant::now() + exchange.draw(BROKEN);
             return;
         }
         tracing::info!(node = exchange.me, "stands for election");
@@ -268,6 +257,12 @@ impl Exchange {
         let others = now.replication.iter().flatten();
         let others = others.filter_map(|(id, at)| Some((*id, (*at)?.min(applied))));
         others.filter(|(id, _)| *id != self.me).collect()
+    }
+
+    /// A time in `range`, drawn.
+    fn draw(&self, range: (Duration, Duration)) -> Duration {
+        let span = range.1.saturating_sub(range.0).as_micros() as u64;
+        range.0 + Duration::from_micros(self.host.draw() % (span + 1))
     }
 
     /// How long ago a majority last answered; `None` when this node is a majority by itself.

@@ -7,11 +7,11 @@
 //! committed: that membership could only be written once the ones before it were. So all of it is
 //! applied. Otherwise entries beyond what the machine holds may still be replaced, and wait for a leader.
 
+use crate::host::{Host, Journal, SavedVote};
 use crate::mark::Mark;
-use crate::state_machine::{self, StateMachine};
+use crate::state_machine::StateMachine;
 use crate::types::{self, Entry, Members, Payload};
-use crate::vote::SavedVote;
-use crate::wal::{EntryId, Wal};
+use crate::wal::EntryId;
 use crate::{Machine, RaftOptions, StartError};
 use std::io;
 use std::sync::Arc;
@@ -45,15 +45,16 @@ pub(crate) fn durable(
 
 pub(crate) fn replay(
     options: &RaftOptions,
-    wal: &Wal,
+    host: &Arc<dyn Host>,
+    wal: &Arc<dyn Journal>,
     machine: Arc<dyn Machine>,
     durable: Option<Mark>,
 ) -> Result<Replayed, StartError> {
-    let mut at = check_positions(options, wal, durable.as_ref())?;
+    let mut at = check_positions(options, &**wal, durable.as_ref())?;
     let mut state_machine = StateMachine::new(machine, durable);
     if options.cluster.is_some() {
-        state_machine.run_beside(&options.dir, wal);
-        let newest = newest_members(wal, at)?;
+        state_machine.run_beside(host.clone(), wal.clone());
+        let newest = newest_members(&**wal, at)?;
         let newest = newest.as_ref().unwrap_or(state_machine.members().membership());
         let voters: Vec<u64> = newest.voter_ids().collect();
         if voters != [options.node_id] {
@@ -62,7 +63,7 @@ pub(crate) fn replay(
     }
     let (start, began) = (at, std::time::Instant::now());
     loop {
-        let entries = read(wal, at)?;
+        let entries = read(&**wal, at)?;
         let Some(last) = entries.last() else { break };
         at = last.log_id.index + 1;
         for entry in &entries {
@@ -83,7 +84,7 @@ pub(crate) fn replay(
 }
 
 /// Some entries from `at` on; none behind the last.
-fn read(wal: &Wal, at: u64) -> Result<Vec<Entry>, StartError> {
+fn read(wal: &dyn Journal, at: u64) -> Result<Vec<Entry>, StartError> {
     let failed = |error: &dyn std::fmt::Display| StartError::Failed(error.to_string());
     let entries = wal.read(at, u64::MAX, STEP_BYTES).map_err(|error| failed(&error))?;
     let entries: Result<Vec<_>, _> = entries.into_iter().map(types::from_wal).collect();
@@ -91,7 +92,7 @@ fn read(wal: &Wal, at: u64) -> Result<Vec<Entry>, StartError> {
 }
 
 /// The last membership in the log at or behind `at`.
-fn newest_members(wal: &Wal, mut at: u64) -> Result<Option<Members>, StartError> {
+fn newest_members(wal: &dyn Journal, mut at: u64) -> Result<Option<Members>, StartError> {
     let mut newest = None;
     loop {
         let entries = read(wal, at)?;
@@ -109,10 +110,11 @@ fn newest_members(wal: &Wal, mut at: u64) -> Result<Option<Members>, StartError>
 /// it: the log starts anew behind it.
 pub(crate) async fn finish_snapshot(
     options: &RaftOptions,
-    wal: &Wal,
+    host: &dyn Host,
+    wal: &dyn Journal,
     durable: Option<&Mark>,
 ) -> Result<(), StartError> {
-    if !state_machine::was_installing(&options.dir) {
+    if !host.was_installing() {
         return Ok(());
     }
     let io_error = |source| StartError::Io {
@@ -128,13 +130,13 @@ pub(crate) async fn finish_snapshot(
             types::to_wal_id(&mark.id).map_err(|error| io_error(io::Error::other(error)))?;
         wal.purge(after).await.map_err(io_error)?;
     }
-    state_machine::end_installing(&options.dir).map_err(io_error)
+    host.set_installing(false).map_err(io_error)
 }
 
 /// The index to apply next, if the log can go on from where the machine stands.
 fn check_positions(
     options: &RaftOptions,
-    wal: &Wal,
+    wal: &dyn Journal,
     durable: Option<&Mark>,
 ) -> Result<u64, StartError> {
     let (purged, last) = wal.state();

@@ -3,77 +3,89 @@
 //! Owns: the order of start and shutdown, telling machine and watchers of leadership. Leaves to others:
 //! the calls of the process (`node`, `group`), when to stand for election (`pacing`).
 
-use crate::disk_id;
 use crate::exchange::{Exchange, Parts};
 use crate::gather::{self, Gather};
+use crate::host::{Dial, Host, Incoming, Journal, Network};
 use crate::log_storage::LogStorage;
+use crate::net::greeting::DiskId;
 use crate::net::listener;
-use crate::net::stream::Streams;
 use crate::node::{Life, RaftNode, RaftOptions, Shared};
 use crate::replay::{self, Replayed};
 use crate::state_machine::{Checkpoint, StateMachine, Turn};
-use crate::transport::Network;
+use crate::transport;
 use crate::types::TypeConfig;
-use crate::wal::{Disk, RealDisk, Wal};
 use crate::{ClusterOptions, Leader, Machine, Peer, Service, StartError, founding, pacing};
 use futures::FutureExt;
 use openraft::{BasicNode, Config, Raft, RaftMetrics, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
-/// The thread `raft`, from start to end.
-pub(crate) fn run(
-    options: RaftOptions,
-    machine: Arc<dyn Machine>,
-    disk: Arc<dyn Disk>,
-    started: oneshot::Sender<Result<RaftNode, StartError>>,
-    life: watch::Sender<Life>,
-    watched: watch::Receiver<Life>,
-) {
+/// Runs a node on a thread of its own, `raft`.
+pub(crate) fn on_a_thread(
+    run: impl Future<Output = Ended> + Send + 'static,
+    grouped: bool,
+) -> io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time();
-    if options.cluster.is_some() {
+    if grouped {
         // For the connections of appends. Alone, waking the thread costs less without.
         runtime.enable_io();
     }
-    let runtime = runtime.build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(source) => {
-            let path = options.dir;
-            let _ = started.send(Err(StartError::Io { action: "run", path, source }));
-            return;
+    let runtime = runtime.build()?;
+    let thread = move || {
+        let ended = runtime.block_on(run);
+        // All that ran on it ends before anybody is told.
+        drop(runtime);
+        drop(ended);
+    };
+    std::thread::Builder::new().name("raft".into()).spawn(thread)?;
+    Ok(())
+}
+
+/// A node that has ended; tells so when it is dropped.
+pub(crate) struct Ended(watch::Sender<Life>, Life);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.send_replace(self.1.clone());
+    }
+}
+
+/// A node, from start to end.
+pub(crate) async fn run(
+    options: RaftOptions,
+    machine: Arc<dyn Machine>,
+    host: Arc<dyn Host>,
+    started: oneshot::Sender<Result<RaftNode, StartError>>,
+    life: watch::Sender<Life>,
+    watched: watch::Receiver<Life>,
+) -> Ended {
+    let mut running = match Running::start(&options, machine, host).await {
+        Ok(running) => running,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return Ended(life, Life::Ended);
         }
     };
-    let ended = runtime.block_on(async {
-        let mut running = match Running::start(&options, machine, disk).await {
-            Ok(running) => running,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return Life::Ended;
-            }
-        };
-        let (stop, stopping) = watch::channel(false);
-        let node = running.node(&options, stop, watched);
-        let mut started = Some((started, node));
-        if options.cluster.is_some()
-            && let Some((told, node)) = started.take()
-        {
-            let _ = told.send(Ok(node));
-        }
-        running.follow_leadership(stopping, started).await
-    });
-    drop(runtime);
-    life.send_replace(ended);
+    let (stop, stopping) = watch::channel(false);
+    let node = running.node(&options, stop, watched);
+    let mut started = Some((started, node));
+    if options.cluster.is_some()
+        && let Some((told, node)) = started.take()
+    {
+        let _ = told.send(Ok(node));
+    }
+    let ended = running.follow_leadership(stopping, started).await;
+    Ended(life, ended)
 }
 
 /// Longest wait for the network's tasks when a node ends.
 const NET_END: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The network's threads and what runs on them; ends when dropped.
+/// The network and what runs for it; its threads, where it has some, end when this is dropped.
 struct Net {
     runtime: Option<tokio::runtime::Runtime>,
     exchange: Arc<Exchange>,
@@ -94,7 +106,7 @@ struct Running {
     machine: Arc<dyn Machine>,
     turn: Turn,
     raft: Raft<TypeConfig>,
-    wal: Wal,
+    wal: Arc<dyn Journal>,
     gather: Arc<Gather>,
     checkpoint: Checkpoint,
     leadership: watch::Sender<Option<u64>>,
@@ -113,11 +125,10 @@ impl Running {
     async fn start(
         options: &RaftOptions,
         machine: Arc<dyn Machine>,
-        disk: Arc<dyn Disk>,
+        host: Arc<dyn Host>,
     ) -> Result<Self, StartError> {
-        create_dir(&options.dir)?;
-        let wal = Wal::open(&options.dir.join("wal"), &options.wal, disk)?;
-        let started = Self::start_over(options, machine, wal.clone()).await;
+        let wal = host.open_journal(options)?;
+        let started = Self::start_over(options, machine, host, wal.clone()).await;
         if started.is_err() {
             wal.close();
         }
@@ -127,13 +138,14 @@ impl Running {
     async fn start_over(
         options: &RaftOptions,
         machine: Arc<dyn Machine>,
-        wal: Wal,
+        host: Arc<dyn Host>,
+        wal: Arc<dyn Journal>,
     ) -> Result<Self, StartError> {
         let durable = replay::durable(options, &*machine)?;
-        replay::finish_snapshot(options, &wal, durable.as_ref()).await?;
-        let replayed = replay::replay(options, &wal, machine.clone(), durable)?;
+        replay::finish_snapshot(options, &*host, &*wal, durable.as_ref()).await?;
+        let replayed = replay::replay(options, &host, &wal, machine.clone(), durable)?;
         let Replayed { state_machine, alone } = replayed;
-        let vote = crate::vote::load(&options.dir)?;
+        let vote = host.load_vote()?;
         let last = wal.state().1;
         replay::check_vote(options, last, vote)?;
         let pristine = vote.is_none() && last.is_none();
@@ -142,17 +154,18 @@ impl Running {
         let service = Arc::<OnceLock<_>>::default();
         let checkpoint = state_machine.checkpoint();
         let turn = state_machine.turn();
-        let mut storage = LogStorage::new(wal.clone(), options.dir.clone());
+        let mut storage = LogStorage::new(wal.clone(), host.clone());
         let (mut net, mut bound) = (None, None);
         if let Some(cluster) = &options.cluster {
             let (me, dir) = (options.node_id, options.dir.clone());
             storage = storage.in_group(me, alone, checkpoint.clone(), gather.clone());
-            let parts = |disk, streams, runtime| Parts {
+            let parts = |disk, dial, runtime| Parts {
                 me: options.node_id,
                 disk,
                 draw_disk: Box::new(move || disk_id::draw_anew(&dir)),
                 options: cluster.clone(),
-                streams,
+                host: host.clone(),
+                dial,
                 runtime,
                 core: tokio::runtime::Handle::current(),
                 machine: machine.clone(),
@@ -161,8 +174,8 @@ impl Running {
                 service: service.clone(),
                 leader: leader.clone(),
             };
-            let (opened, listener) = open_net(options, cluster, parts)?;
-            (net, bound) = (Some(opened), Some(listener));
+            let (opened, incoming) = open_net(&*host, cluster, parts)?;
+            (net, bound) = (Some(opened), Some(incoming));
         }
         let raft = start_library(options, &net, storage, state_machine).await?;
         tokio::spawn(gather::follow(gather.clone(), outcomes));
@@ -171,7 +184,7 @@ impl Running {
             teller.client_write_ff(gathering).now_or_never()?.ok()
         }));
         match (&net, bound) {
-            (Some(net), Some(listener)) => net.begin(&raft, listener, pristine),
+            (Some(net), Some(incoming)) => net.begin(&raft, incoming, pristine),
             _ if pristine => {
                 let members = BTreeMap::from([(options.node_id, BasicNode::default())]);
                 raft.initialize(members).await.map_err(failed)?;
@@ -260,7 +273,7 @@ impl Running {
                 changed = majority.changed(), if self.net.is_some() => if changed.is_err() { break },
                 () = self.gather.lost() => self.announce(None).await,
                 // An error says that every handle was dropped.
-                _ = stopping.wait_for(|stop| *stop) => break,
+                () = async { drop(stopping.wait_for(|stop| *stop).await) } => break,
             }
         }
         self.end(started).await
@@ -337,69 +350,45 @@ async fn start_library(
     state_machine: StateMachine,
 ) -> Result<Raft<TypeConfig>, StartError> {
     let config = Arc::new(config(net.is_some()).map_err(failed)?);
-    let network = Network(net.as_ref().map(|net| net.exchange.clone()));
+    let network = transport::Network(net.as_ref().map(|net| net.exchange.clone()));
     Raft::new(options.node_id, config, network, storage, state_machine).await.map_err(failed)
 }
 
 /// Binds the listener and makes all that the network needs, without starting anything.
 fn open_net(
-    options: &RaftOptions,
+    host: &dyn Host,
     cluster: &ClusterOptions,
-    parts: impl FnOnce(crate::net::greeting::DiskId, Streams, tokio::runtime::Handle) -> Parts,
-) -> Result<(Net, std::net::TcpListener), StartError> {
-    let disk = disk_id::load_or_draw(&options.dir)?;
-    let streams = Streams::new(cluster.tls.as_ref())?;
-    let listen = cluster.listen;
-    let bound = std::net::TcpListener::bind(listen).and_then(|bound| {
-        bound.set_nonblocking(true)?;
-        Ok(bound)
+    parts: impl FnOnce(DiskId, Arc<dyn Dial>, tokio::runtime::Handle) -> Parts,
+) -> Result<(Net, Box<dyn Incoming>), StartError> {
+    let disk = host.disk_id()?;
+    let Network { dial, incoming } = host.network(cluster)?;
+    let runtime = host.threaded().then(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("raft-net")
+            .enable_all()
+            .build()
     });
-    let bound = bound.map_err(|error| failed(format!("cannot listen on {listen}: {error}")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("raft-net")
-        .enable_all()
-        .build()
-        .map_err(failed)?;
-    let exchange = Exchange::new(parts(disk, streams, runtime.handle().clone()));
-    Ok((Net { runtime: Some(runtime), exchange }, bound))
+    let runtime = runtime.transpose().map_err(failed)?;
+    let handle = match &runtime {
+        Some(runtime) => runtime.handle().clone(),
+        None => tokio::runtime::Handle::current(),
+    };
+    let exchange = Exchange::new(parts(disk, dial, handle));
+    Ok((Net { runtime, exchange }, incoming))
 }
 
 impl Net {
-    fn begin(&self, raft: &Raft<TypeConfig>, bound: std::net::TcpListener, pristine: bool) {
+    fn begin(&self, raft: &Raft<TypeConfig>, incoming: Box<dyn Incoming>, pristine: bool) {
         let exchange = self.exchange.clone();
         let _ = exchange.raft.set(raft.clone());
         let runtime = exchange.runtime.clone();
-        let serving = exchange.clone();
-        runtime.spawn(async move {
-            match tokio::net::TcpListener::from_std(bound) {
-                Ok(bound) => {
-                    let (streams, token) = (serving.streams.clone(), serving.token.clone());
-                    listener::serve(bound, streams, token, serving).await;
-                }
-                Err(error) => tracing::error!(%error, "the raft listener cannot be used"),
-            }
-        });
+        runtime.spawn(listener::serve(incoming, exchange.token.clone(), exchange.clone()));
         runtime.spawn(pacing::run(exchange.clone()));
         if pristine && !exchange.options.join {
             runtime.spawn(founding::run(exchange));
         }
     }
-}
-
-/// Makes the log's directory so that a power cut does not take it away again.
-fn create_dir(dir: &Path) -> Result<(), StartError> {
-    let io_error = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StartError::Io { action, path, source }
-    };
-    if dir.is_dir() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
-    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
-    let above = above.unwrap_or(Path::new("."));
-    RealDisk.sync_dir(above).map_err(io_error("sync the directory", above))
 }
 
 /// The library's settings.

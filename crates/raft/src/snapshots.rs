@@ -3,6 +3,7 @@
 //! Owns: sending one in bounded pieces, receiving one, the checksum over all of it. Leaves to others: what
 //! is in it (`Machine`), when one is needed (the library), connections (`net`).
 
+use crate::host::Host;
 use crate::machine::{Machine, SnapshotSink};
 use crate::mark::Mark;
 use crate::message::{self, SnapshotHead, SnapshotSum};
@@ -14,6 +15,7 @@ use openraft::{BasicNode, Snapshot, SnapshotMeta};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Time for one piece to be taken.
 const PIECE: Duration = Duration::from_secs(30);
@@ -33,8 +35,12 @@ pub(crate) fn meta(mark: &Mark) -> SnapshotMeta<u64, BasicNode> {
 }
 
 async fn blocking<T: Send + 'static>(
+    host: &dyn Host,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    if !host.threaded() {
+        return work();
+    }
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
@@ -44,22 +50,23 @@ fn link_error(error: LinkError) -> io::Error {
 
 /// Sends a snapshot of `machine` that holds at least the entry `least`. Gives the receiver's answer.
 pub(crate) async fn send(
+    host: &dyn Host,
     machine: Arc<dyn Machine>,
     link: &Link,
     vote: Vote,
     least: Option<Id>,
 ) -> io::Result<Bytes> {
-    let mut source = blocking(move || machine.snapshot().map_err(io::Error::other)).await?;
+    let mut source = blocking(host, move || machine.snapshot().map_err(io::Error::other)).await?;
     let mark = source.mark().to_vec();
     let id = Mark::decode(&mark).map(|mark| mark.id);
     if id < least {
         return Err(io::Error::other("the machine's snapshot is older than its checkpoint"));
     }
-    let (head, started) = (SnapshotHead { vote, mark }, std::time::Instant::now());
+    let (head, started) = (SnapshotHead { vote, mark }, Instant::now());
     link.ask(Kind::SnapshotBegin, message::encode(&head), PIECE).await.map_err(link_error)?;
     let (mut sum, mut crc) = (SnapshotSum { bytes: 0, crc: 0 }, crc32fast::Hasher::new());
     loop {
-        let (again, piece, more) = blocking(move || {
+        let (again, piece, more) = blocking(host, move || {
             let mut piece = Vec::new();
             let more = source.read(&mut piece)?;
             Ok((source, piece, more))
@@ -92,17 +99,21 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    pub(crate) async fn begin(machine: Arc<dyn Machine>, head: SnapshotHead) -> io::Result<Self> {
+    pub(crate) async fn begin(
+        host: &dyn Host,
+        machine: Arc<dyn Machine>,
+        head: SnapshotHead,
+    ) -> io::Result<Self> {
         let mark = Mark::decode(&head.mark);
         let mark = mark.ok_or_else(|| io::Error::other("the snapshot's mark cannot be read"))?;
-        let sink = blocking(move || machine.receive().map_err(io::Error::other)).await?;
+        let sink = blocking(host, move || machine.receive().map_err(io::Error::other)).await?;
         let sum = SnapshotSum { bytes: 0, crc: 0 };
         tracing::info!(upto = mark.id.index, "a snapshot arrives");
         Ok(Self { vote: head.vote, mark, sink, sum, crc: crc32fast::Hasher::new() })
     }
 
-    pub(crate) async fn piece(mut self, piece: Bytes) -> io::Result<Self> {
-        blocking(move || {
+    pub(crate) async fn piece(mut self, host: &dyn Host, piece: Bytes) -> io::Result<Self> {
+        blocking(host, move || {
             self.sum.bytes += piece.len() as u64;
             self.crc.update(&piece);
             self.sink.write(&piece)?;

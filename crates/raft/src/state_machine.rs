@@ -13,18 +13,16 @@
 //! snapshot, the log starts anew behind it (it waits for the machine). Whoever dies between them finds
 //! the file at the next start, which does the third step if the second was done (`replay`).
 
+use crate::host::{Host, Journal};
 use crate::mark::Mark;
 use crate::snapshots::{self, Handle};
 use crate::types::{Entry, Id, Payload, StorageError, StoredMembers, TypeConfig};
-use crate::wal::Wal;
 use crate::{Committed, Machine, MachineFailed};
 use openraft::storage::RaftStateMachine;
 use openraft::{
     AnyError, BasicNode, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, StorageIOError,
 };
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -66,9 +64,9 @@ pub(crate) type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// What is different in a group of several.
 struct Beside {
-    /// The log's directory.
-    dir: PathBuf,
-    wal: Wal,
+    /// Where it notes that a snapshot is being installed.
+    host: Arc<dyn Host>,
+    wal: Arc<dyn Journal>,
 }
 
 /// Drives the machine; the only caller of [`Machine::apply`].
@@ -92,9 +90,9 @@ impl StateMachine {
         Self { machine, turn: Turn::default(), beside: None, applied, members, checkpoint }
     }
 
-    /// Lets the machine run beside the library; `dir` is the log's directory.
-    pub(crate) fn run_beside(&mut self, dir: &Path, wal: &Wal) {
-        self.beside = Some(Beside { dir: dir.to_owned(), wal: wal.clone() });
+    /// Lets the machine run beside the library, on a host with threads.
+    pub(crate) fn run_beside(&mut self, host: Arc<dyn Host>, wal: Arc<dyn Journal>) {
+        self.beside = Some(Beside { host, wal });
     }
 
     pub(crate) fn turn(&self) -> Turn {
@@ -145,7 +143,7 @@ impl StateMachine {
         work: impl FnOnce(&dyn Machine) -> Result<(), MachineFailed> + Send + 'static,
     ) -> Result<(), MachineFailed> {
         let _turn = self.turn.lock().await;
-        if self.beside.is_none() {
+        if self.beside.as_ref().is_none_or(|beside| !beside.host.threaded()) {
             return work(&*self.machine);
         }
         let machine = self.machine.clone();
@@ -155,40 +153,16 @@ impl StateMachine {
 
     async fn install(&mut self, mark: Mark, handle: Handle) -> Result<(), MachineFailed> {
         let failed = |error: io::Error| MachineFailed(format!("install a snapshot: {error}"));
-        let dir = self.beside.as_ref().map(|beside| beside.dir.clone());
-        let dir = dir.filter(|_| handle.0.is_some());
-        let (Some(sink), Some(dir)) = (handle.0, dir) else {
+        let host = self.beside.as_ref().map(|beside| beside.host.clone());
+        let (Some(sink), Some(host)) = (handle.0, host) else {
             return Err(MachineFailed("a checkpoint holds no data and cannot be installed".into()));
         };
-        begin_installing(&dir).map_err(failed)?;
+        host.set_installing(true).map_err(failed)?;
         self.run(move |_| sink.install()).await?;
         (self.applied, self.members) = (Some(mark.id), mark.members.clone());
         tracing::info!(upto = mark.id.index, "installed a snapshot");
         self.checkpoint.set(mark);
         Ok(())
-    }
-}
-
-fn installing(dir: &Path) -> PathBuf {
-    dir.join("installing")
-}
-
-fn begin_installing(dir: &Path) -> io::Result<()> {
-    File::create(installing(dir))?.sync_all()?;
-    File::open(dir)?.sync_all()
-}
-
-/// Whether a snapshot was being installed when the process ended.
-pub(crate) fn was_installing(dir: &Path) -> bool {
-    installing(dir).exists()
-}
-
-/// The log goes on behind the snapshot.
-pub(crate) fn end_installing(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_file(installing(dir)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Err(_) => Ok(()),
-        Ok(()) => File::open(dir)?.sync_all(),
     }
 }
 

@@ -152,8 +152,9 @@ impl RaftNetwork<TypeConfig> for Client {
         let link = self.link(Purpose::Snapshot)?;
         let Some(exchange) = self.exchange.clone() else { return Err(link_gone()) };
         let least = snapshot.meta.last_log_id;
-        let sending =
-            async move { snapshots::send(exchange.machine.clone(), &link, vote, least).await };
+        let sending = async move {
+            snapshots::send(&*exchange.host, exchange.machine.clone(), &link, vote, least).await
+        };
         // On the runtime of the exchange: this one's thread drives the log.
         let runtime = self.exchange.as_ref().map(|exchange| exchange.runtime.clone());
         let Some(runtime) = runtime else { return Err(link_gone()) };

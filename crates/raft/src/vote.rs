@@ -36,11 +36,13 @@ struct Block([u8; BLOCK]);
 
 /// A vote, in the log's own terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SavedVote {
-    pub(crate) term: u64,
-    pub(crate) node: u64,
+pub struct SavedVote {
+    /// The term that it was given in.
+    pub term: u64,
+    /// Whom it was given to.
+    pub node: u64,
     /// A quorum granted it.
-    pub(crate) committed: bool,
+    pub committed: bool,
 }
 
 /// Saves the vote so that it outlives a power cut.

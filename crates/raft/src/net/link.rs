@@ -7,7 +7,7 @@
 
 use super::frame::{self, Kind, Parts};
 use super::greeting::Purpose;
-use super::stream::Stream;
+use crate::host::Stream;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;

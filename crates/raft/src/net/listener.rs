@@ -6,16 +6,14 @@
 
 use super::frame::{self, Frame, Kind};
 use super::greeting::{self, Caller, Listener, Verdict};
-use super::stream::{Stream, Streams};
+use crate::host::{Handshake, Incoming, Stream};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader, BufWriter, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -57,10 +55,9 @@ pub(crate) trait Answers: Send + Sync + 'static {
 /// What a connection keeps between its requests: a snapshot that is arriving.
 pub(crate) type Held = Arc<tokio::sync::Mutex<Option<crate::snapshots::Arriving>>>;
 
-/// Serves `listener` until the task is dropped.
+/// Serves what comes until the task is dropped.
 pub(crate) async fn serve(
-    listener: TcpListener,
-    streams: Streams,
+    mut incoming: Box<dyn Incoming>,
     token: hmac::Key,
     answers: Arc<dyn Answers>,
 ) {
@@ -68,7 +65,7 @@ pub(crate) async fn serve(
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = greeting.clone().acquire_owned().await else { return };
-        let (stream, from) = match listener.accept().await {
+        let (stream, from) = match incoming.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: the next try must not spin.
@@ -77,16 +74,16 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let (streams, token, answers) = (streams.clone(), token.clone(), answers.clone());
+        let (token, answers) = (token.clone(), answers.clone());
         let connections = connections.clone();
         tokio::spawn(async move {
-            let greeted = timeout(GREET, greet(stream, &streams, &token, &*answers)).await;
+            let greeted = timeout(GREET, greet(stream, &token, &*answers)).await;
             drop(place);
             let (stream, caller) = match greeted {
                 Ok(Ok(Some(greeted))) => greeted,
                 Ok(Ok(None)) => return,
-                Ok(Err(error)) => return stranger(from, &error),
-                Err(_) => return stranger(from, &io::ErrorKind::TimedOut.into()),
+                Ok(Err(error)) => return stranger(&from, &error),
+                Err(_) => return stranger(&from, &io::ErrorKind::TimedOut.into()),
             };
             let Ok(connection) = connections.try_acquire_owned() else {
                 tracing::warn!(%from, "too many raft connections");
@@ -105,17 +102,16 @@ pub(crate) async fn serve(
     }
 }
 
-fn stranger(from: SocketAddr, error: &io::Error) {
+fn stranger(from: &str, error: &io::Error) {
     tracing::warn!(%from, %error, "closed a connection to the raft listener");
 }
 
 async fn greet(
-    stream: TcpStream,
-    streams: &Streams,
+    stream: Handshake,
     token: &hmac::Key,
     answers: &dyn Answers,
 ) -> io::Result<Option<(Box<dyn Stream>, Caller)>> {
-    let mut stream = streams.accept(stream).await?;
+    let mut stream = stream.await?;
     let (caller, _) = greeting::hear(&mut stream, token, |caller| answers.about(caller)).await?;
     let verdict = answers.judge(&caller);
     greeting::judge(&mut stream, &verdict).await?;

@@ -2,15 +2,17 @@
 //!
 //! Owns: dialling, accepting, reading the TLS files. Leaves to others: what is said on a stream.
 
-use crate::StartError;
 use crate::cluster::TlsFiles;
+use crate::host::{Dial, Handshake, Incoming, Network};
+use crate::{ClusterOptions, StartError};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -18,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 /// A stream, encrypted or not.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Lets the runtime that this is called on hear of the stream's bytes, where it can be moved: what
     /// is then said on it wakes no thread of another runtime.
     fn moved_here(self: Box<Self>) -> io::Result<Box<dyn Stream>>;
@@ -38,14 +40,14 @@ impl Stream for TlsStream<TcpStream> {
 
 /// Makes streams the way this node is set up.
 #[derive(Clone)]
-pub(crate) struct Streams(Option<(TlsConnector, TlsAcceptor)>);
+struct Streams(Option<(TlsConnector, TlsAcceptor)>);
 
 impl Streams {
-    pub(crate) fn new(tls: Option<&TlsFiles>) -> Result<Self, StartError> {
+    fn new(tls: Option<&TlsFiles>) -> Result<Self, StartError> {
         tls.map(read_files).transpose().map(Self)
     }
 
-    pub(crate) async fn dial(&self, address: &str) -> io::Result<Box<dyn Stream>> {
+    async fn dial(&self, address: &str) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let Some((connector, _)) = &self.0 else { return Ok(Box::new(stream)) };
@@ -55,7 +57,7 @@ impl Streams {
         Ok(Box::new(TlsStream::from(connector.connect(name, stream).await.map_err(no_handshake)?)))
     }
 
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
         stream.set_nodelay(true)?;
         let Some((_, acceptor)) = &self.0 else { return Ok(Box::new(stream)) };
         Ok(Box::new(TlsStream::from(acceptor.accept(stream).await.map_err(no_handshake)?)))
@@ -90,6 +92,52 @@ impl Unmet {
             None => drop(unmet.remove(&id)),
         }
     }
+}
+
+impl Dial for Streams {
+    fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let streams = self.clone();
+        Box::pin(async move { streams.dial(&address).await })
+    }
+}
+
+/// The listener, bound by the start, used on the network's runtime.
+struct Listening {
+    bound: Option<std::net::TcpListener>,
+    listener: Option<TcpListener>,
+    streams: Streams,
+}
+
+impl Listening {
+    async fn next(&mut self) -> io::Result<(Handshake, String)> {
+        if let Some(bound) = self.bound.take() {
+            self.listener = Some(TcpListener::from_std(bound)?);
+        }
+        let Some(listener) = &self.listener else { return Err(io::ErrorKind::NotConnected.into()) };
+        let (stream, from) = listener.accept().await?;
+        let streams = self.streams.clone();
+        Ok((Box::pin(async move { streams.accept(stream).await }), from.to_string()))
+    }
+}
+
+impl Incoming for Listening {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Handshake, String)>> {
+        Box::pin(self.next())
+    }
+}
+
+/// TCP, with TLS when the options say so; the listener is bound.
+pub(crate) fn network(options: &ClusterOptions) -> Result<Network, StartError> {
+    let streams = Streams::new(options.tls.as_ref())?;
+    let listen = options.listen;
+    let bound = std::net::TcpListener::bind(listen).and_then(|bound| {
+        bound.set_nonblocking(true)?;
+        Ok(bound)
+    });
+    let bound =
+        bound.map_err(|error| StartError::Failed(format!("cannot listen on {listen}: {error}")))?;
+    let incoming = Listening { bound: Some(bound), listener: None, streams: streams.clone() };
+    Ok(Network { dial: Arc::new(streams), incoming: Box::new(incoming) })
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> StartError {

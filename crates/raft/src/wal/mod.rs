@@ -34,20 +34,24 @@ pub(crate) use format::{
 };
 use log::Log;
 
+use crate::host::{Journal, Synced};
 use crate::{StartError, WalOptions};
+use futures::future::BoxFuture;
 
 /// Identity of an entry. Ordered as the log is: by term, then index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EntryId {
-    pub(crate) term: u64,
+pub struct EntryId {
+    /// Term in which it was proposed.
+    pub term: u64,
     /// The leader that proposed it.
-    pub(crate) node: u32,
-    pub(crate) index: u64,
+    pub node: u32,
+    /// Its place in the log.
+    pub index: u64,
 }
 
 /// What an entry carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub enum Body {
     /// Marks the start of a term.
     Blank,
     /// Proposals that entered the log together.
@@ -58,13 +62,19 @@ pub(crate) enum Body {
 
 /// One entry of the log; cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WalEntry {
-    pub(crate) id: EntryId,
-    pub(crate) body: Body,
+pub struct WalEntry {
+    /// Its identity.
+    pub id: EntryId,
+    /// What it carries.
+    pub body: Body,
 }
 
-/// Called once the entries of one append are synced, or never will be.
-pub(crate) type Synced = Box<dyn FnOnce(io::Result<()>) + Send>;
+impl WalEntry {
+    /// Bytes of its record in a file.
+    pub fn bytes(&self) -> u64 {
+        format::record_bytes(self)
+    }
+}
 
 enum Job {
     Append { entries: Vec<WalEntry>, synced: Synced },
@@ -136,88 +146,82 @@ impl Wal {
         Ok(Self { shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// The last purged entry and the last entry (the last purged one when there is no other).
-    pub(crate) fn state(&self) -> (Option<EntryId>, Option<EntryId>) {
-        let log = self.shared.log.lock();
-        (log.purged(), log.last())
-    }
-
-    /// Id of the entry at `index`, which may be the last purged one.
-    pub(crate) fn id_of(&self, index: u64) -> Option<EntryId> {
-        self.shared.log.lock().id_of(index)
-    }
-
-    /// Appends entries that follow the last one. They can be read when this returns; `synced` is called
-    /// from the writer's thread.
-    pub(crate) fn append(&self, entries: Vec<WalEntry>, synced: Synced) -> io::Result<()> {
-        self.shared.log.lock().push(&entries)?;
-        self.send(Job::Append { entries, synced });
-        Ok(())
-    }
-
-    /// Waits until the entry at `index` and all before it are synced; an error when they never will be.
-    pub(crate) async fn synced(&self, index: u64) -> io::Result<()> {
-        let mut failed = self.shared.failed.subscribe();
-        while self.shared.log.lock().synced() <= index {
-            if *failed.borrow_and_update() || failed.changed().await.is_err() {
-                return Err(closed());
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes every entry from `from` on. Files are changed before this returns.
-    pub(crate) async fn truncate(&self, from: u64) -> io::Result<()> {
-        let (done, told) = oneshot::channel();
-        self.send(Job::Truncate { from, done });
-        told.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    /// Forgets entries up to `upto`. Files go in the background, the newest one stays.
-    ///
-    /// When `upto` is after the last entry the log starts anew behind it.
-    pub(crate) async fn purge(&self, upto: EntryId) -> io::Result<()> {
-        if self.shared.log.lock().forget(upto) {
-            self.send(Job::Purge { upto: upto.index });
-            return Ok(());
-        }
-        let (done, told) = oneshot::channel();
-        self.send(Job::StartAnew { after: upto, done });
-        told.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    /// Entries from `start` up to but without `end`, as many as there are, ending early after about
-    /// `bytes_max` bytes (at least one entry when there is one).
-    pub(crate) fn read(&self, start: u64, end: u64, bytes_max: u64) -> io::Result<Vec<WalEntry>> {
-        log::read(&self.shared.log, start, end, bytes_max)
-    }
-
-    /// Whether the writer waits for space.
-    pub(crate) fn full(&self) -> watch::Receiver<bool> {
-        self.shared.full.subscribe()
-    }
-
-    /// Bytes written and syncs done since the start.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        let Shared { bytes_written, syncs, .. } = &*self.shared;
-        (bytes_written.load(Ordering::Relaxed), syncs.load(Ordering::Relaxed))
-    }
-
-    /// Ends the writer after what is queued; blocks until its thread is gone. A writer that waits for
-    /// space gives up: what it holds fails.
-    pub(crate) fn close(&self) {
-        self.shared.queue.lock().closing = true;
-        self.shared.wake.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
-            let _ = thread.join();
-        }
-    }
-
     fn send(&self, job: Job) {
         let mut queue = self.shared.queue.lock();
         queue.jobs.push(job);
         drop(queue);
         self.shared.wake.notify_one();
+    }
+}
+
+impl Journal for Wal {
+    fn state(&self) -> (Option<EntryId>, Option<EntryId>) {
+        let log = self.shared.log.lock();
+        (log.purged(), log.last())
+    }
+
+    fn id_of(&self, index: u64) -> Option<EntryId> {
+        self.shared.log.lock().id_of(index)
+    }
+
+    /// `synced` is called from the writer's thread.
+    fn append(&self, entries: Vec<WalEntry>, synced: Synced) -> io::Result<()> {
+        self.shared.log.lock().push(&entries)?;
+        self.send(Job::Append { entries, synced });
+        Ok(())
+    }
+
+    fn synced(&self, index: u64) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let mut failed = self.shared.failed.subscribe();
+            while self.shared.log.lock().synced() <= index {
+                if *failed.borrow_and_update() || failed.changed().await.is_err() {
+                    return Err(closed());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Files are changed before this is done.
+    fn truncate(&self, from: u64) -> BoxFuture<'_, io::Result<()>> {
+        let (done, told) = oneshot::channel();
+        self.send(Job::Truncate { from, done });
+        Box::pin(async { told.await.unwrap_or_else(|_| Err(closed())) })
+    }
+
+    /// Files go in the background, the newest one stays.
+    fn purge(&self, upto: EntryId) -> BoxFuture<'_, io::Result<()>> {
+        if self.shared.log.lock().forget(upto) {
+            self.send(Job::Purge { upto: upto.index });
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let (done, told) = oneshot::channel();
+        self.send(Job::StartAnew { after: upto, done });
+        Box::pin(async { told.await.unwrap_or_else(|_| Err(closed())) })
+    }
+
+    fn read(&self, start: u64, end: u64, bytes_max: u64) -> io::Result<Vec<WalEntry>> {
+        log::read(&self.shared.log, start, end, bytes_max)
+    }
+
+    fn full(&self) -> watch::Receiver<bool> {
+        self.shared.full.subscribe()
+    }
+
+    fn written(&self) -> (u64, u64) {
+        let Shared { bytes_written, syncs, .. } = &*self.shared;
+        (bytes_written.load(Ordering::Relaxed), syncs.load(Ordering::Relaxed))
+    }
+
+    /// Blocks until the writer's thread is gone. A writer that waits for space gives up: what it holds
+    /// fails.
+    fn close(&self) {
+        self.shared.queue.lock().closing = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
     }
 }
 
