@@ -1,11 +1,12 @@
-//! `queen-sim`: runs the sink, or a cluster of real processes, under seeded faults and says which
-//! seed breaks it.
+//! `queen-sim`: runs the sink, a simulated cluster, or one of real processes, under seeded faults and says
+//! which seed breaks it.
 //!
-//! Owns: the command line. Leaves to others: the runs (`queen_sim::simulation`, `queen_sim::faults`).
+//! Owns: the command line. Leaves to others: the runs (`queen_sim::simulation`, `queen_sim::cluster`,
+//! `queen_sim::faults`).
 
 use clap::{Parser, Subcommand};
-use queen_sim::faults;
 use queen_sim::simulation::{Mutation, Outcome, run, run_seeds};
+use queen_sim::{cluster, faults};
 use std::io::{Write as _, stdout};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -40,6 +41,28 @@ struct Arguments {
 /// What else is run.
 #[derive(Subcommand)]
 enum Other {
+    /// Runs a simulated cluster: the real log and rules over simulated network, disks and clocks.
+    Cluster {
+        /// Run this seed.
+        #[arg(long, conflicts_with = "seeds")]
+        seed: Option<u64>,
+        /// Run the seeds FROM..TO (TO is not run).
+        #[arg(long, value_parser = range, default_value = "0..1000")]
+        seeds: Range<u64>,
+        /// Break the protocol: vote-not-synced, log-not-synced, answer-before-majority,
+        /// read-without-barrier, own-clock, any-term.
+        #[arg(long, value_parser = cluster_mutation)]
+        mutation: Option<cluster::Mutation>,
+        /// Print everything that happens (with --seed).
+        #[arg(long)]
+        trace: bool,
+        /// Print what came of it as JSON (with --seed).
+        #[arg(long)]
+        json: bool,
+        /// Processes at a time.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+    },
     /// Runs a cluster of real processes under faults, with clients and checkers.
     Faults {
         /// Run this seed.
@@ -100,6 +123,7 @@ fn kind(name: &str) -> Result<faults::Kind, String> {
 /// Runs processes; whether all was well.
 async fn real(other: Other) -> anyhow::Result<bool> {
     match other {
+        Other::Cluster { .. } => {}
         Other::Faults { seed, seeds, seconds, once, only, folder, set } => {
             let length = (!once).then(|| Duration::from_secs(seconds));
             let mut summary = faults::Summary::default();
@@ -144,6 +168,32 @@ async fn real(other: Other) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Runs one seed in this process, or each of many in one of its own; whether all was well.
+fn simulated(
+    seed: Option<u64>,
+    seeds: Range<u64>,
+    mutation: Option<cluster::Mutation>,
+    (trace, json): (bool, bool),
+    threads: usize,
+) -> anyhow::Result<bool> {
+    if let Some(seed) = seed {
+        let outcome = cluster::run(seed, mutation, trace);
+        match json {
+            true => println!("{}", serde_json::to_string(&outcome)?),
+            false => report_cluster(&outcome, mutation),
+        }
+        return Ok(outcome.wrong.is_empty());
+    }
+    let begun = Instant::now();
+    let program = std::env::current_exe()?;
+    let (failed, runs) = cluster::apart::run_seeds(&program, seeds, mutation, threads);
+    println!("{runs} seeds in {:.1} s", begun.elapsed().as_secs_f64());
+    if let Some(outcome) = &failed {
+        report_cluster(outcome, mutation);
+    }
+    Ok(failed.is_none())
+}
+
 /// The same until somebody interrupts it: what was begun is dropped then, and takes away its
 /// processes, namespaces and files.
 async fn real_or_interrupted(other: Other) -> anyhow::Result<bool> {
@@ -158,11 +208,7 @@ async fn real_or_interrupted(other: Other) -> anyhow::Result<bool> {
     }
 }
 
-fn real_code(other: Other) -> ExitCode {
-    let runtime = tokio::runtime::Runtime::new();
-    let done = runtime
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(real_or_interrupted(other)));
+fn code(done: anyhow::Result<bool>) -> ExitCode {
     match done {
         Ok(well) => ExitCode::from(u8::from(!well)),
         Err(why) => {
@@ -170,6 +216,18 @@ fn real_code(other: Other) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn other_code(other: Other) -> ExitCode {
+    if let Other::Cluster { seed, seeds, mutation, trace, json, threads } = other {
+        end_with_the_reader();
+        return code(simulated(seed, seeds, mutation, (trace, json), threads));
+    }
+    let runtime = tokio::runtime::Runtime::new();
+    let done = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(real_or_interrupted(other)));
+    code(done)
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -183,6 +241,30 @@ fn mutation(name: &str) -> Result<Mutation, String> {
         let names = Mutation::ALL.map(Mutation::name).join(", ");
         format!("{name:?} is no mutation, give one of {names}")
     })
+}
+
+fn cluster_mutation(name: &str) -> Result<cluster::Mutation, String> {
+    cluster::Mutation::from_name(name).ok_or_else(|| {
+        let names = cluster::Mutation::ALL.map(cluster::Mutation::name).join(", ");
+        format!("{name:?} is no mutation, give one of {names}")
+    })
+}
+
+fn report_cluster(outcome: &cluster::Outcome, mutation: Option<cluster::Mutation>) {
+    let cluster::Outcome { seed, hash, wrong, entries, leaders, snapshots, .. } = outcome;
+    let (records, calls) = (outcome.records, outcome.calls);
+    let recovery = outcome.recovery as f64 / 1e6;
+    println!(
+        "seed {seed}: trace {hash:016x}, {entries} entries, {leaders} leaders, {snapshots} snapshots, \
+         {records} records, {calls} KV calls, whole again after {recovery:.1} s"
+    );
+    for wrong in wrong {
+        println!("  {wrong}");
+    }
+    if !wrong.is_empty() {
+        let mutation = mutation.map_or(String::new(), |m| format!(" --mutation {}", m.name()));
+        println!("again: cargo run -p queen-sim -- cluster --seed {seed}{mutation} --trace");
+    }
 }
 
 /// From here on a reader that has seen enough, such as `head`, ends the process, as it does with any
@@ -210,7 +292,7 @@ fn report(outcome: &Outcome, mutation: Option<Mutation>) {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(other) = arguments.other {
-        return real_code(other);
+        return other_code(other);
     }
     end_with_the_reader();
     if let Some(seed) = arguments.seed {

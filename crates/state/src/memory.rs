@@ -21,6 +21,11 @@ impl MemoryStore {
         self.rows.iter().map(|((table, key), value)| (*table, key, value))
     }
 
+    /// Every segment, in order of queue and number, with its bytes.
+    pub fn segments(&self) -> impl Iterator<Item = (QueueId, u32, &[u8])> {
+        self.segments.iter().map(|((queue, segment), bytes)| (*queue, *segment, &bytes[..]))
+    }
+
     /// Changes a byte of a queue's log, as a failing disk does.
     #[cfg(test)]
     pub(crate) fn flip(&mut self, place: Place) {

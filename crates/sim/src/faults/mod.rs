@@ -8,7 +8,7 @@
 mod clock;
 mod failover;
 mod history;
-mod kv;
+pub(crate) mod kv;
 mod lease;
 mod means;
 mod members;

@@ -20,9 +20,7 @@ mod verdict;
 
 pub use mutation::Mutation;
 pub use run::{Outcome, run};
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use trace::Trace;
 
 /// Runs the seeds on so many threads until one fails; gives the failed run of the lowest seed that
 /// was tried, and the number of runs.
@@ -31,28 +29,8 @@ pub fn run_seeds(
     mutation: Option<Mutation>,
     threads: usize,
 ) -> (Option<Outcome>, u64) {
-    let next = AtomicU64::new(seeds.start);
-    let (failed, runs) = (Mutex::new(None::<Outcome>), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let failed_already = failed.lock().unwrap().is_some();
-                    if seed >= seeds.end || failed_already {
-                        return;
-                    }
-                    let outcome = run(seed, mutation, false);
-                    runs.fetch_add(1, Ordering::Relaxed);
-                    if !outcome.wrong.is_empty() {
-                        let mut failed = failed.lock().unwrap();
-                        if failed.as_ref().is_none_or(|other| outcome.seed < other.seed) {
-                            *failed = Some(outcome);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    (failed.into_inner().unwrap(), runs.into_inner())
+    crate::seeds::search(seeds, threads, |seed| {
+        let outcome = run(seed, mutation, false);
+        (!outcome.wrong.is_empty()).then_some(outcome)
+    })
 }

@@ -29,11 +29,16 @@ impl Trace {
 
     /// Adds what happened now.
     pub fn note(&self, what: std::fmt::Arguments<'_>) {
+        let time = self.state.lock().begun.elapsed();
+        self.note_at(time.as_secs_f64(), what);
+    }
+
+    /// Adds what happened so many seconds after the begin.
+    pub fn note_at(&self, seconds: f64, what: std::fmt::Arguments<'_>) {
         let mut state = self.state.lock();
-        let State { hash, line, begun } = &mut *state;
+        let State { hash, line, .. } = &mut *state;
         line.clear();
-        let time = begun.elapsed();
-        let _ = write!(line, "{:>12.3} {what}", time.as_secs_f64());
+        let _ = write!(line, "{seconds:>12.3} {what}");
         for byte in line.bytes() {
             *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
