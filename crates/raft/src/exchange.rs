@@ -46,7 +46,6 @@ pub(crate) struct Exchange {
     pub(crate) me: u64,
     /// Its name now; another one once the disk is found to have gone back in time.
     pub(crate) disk_now: Mutex<DiskId>,
-    pub(crate) draw_disk: DrawDisk,
     pub(crate) holdings: Holdings,
     pub(crate) options: ClusterOptions,
     pub(crate) host: Arc<dyn Host>,
@@ -100,14 +99,10 @@ pub(crate) struct Heard {
     pub(crate) lost: bool,
 }
 
-/// Draws another name for this node's disk, durably.
-pub(crate) type DrawDisk = Box<dyn Fn() -> io::Result<DiskId> + Send + Sync>;
-
 /// Parts that an [`Exchange`] is made of.
 pub(crate) struct Parts {
     pub(crate) me: u64,
     pub(crate) disk: DiskId,
-    pub(crate) draw_disk: DrawDisk,
     pub(crate) options: ClusterOptions,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) dial: Arc<dyn Dial>,
@@ -122,12 +117,11 @@ pub(crate) struct Parts {
 
 impl Exchange {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, disk, draw_disk, options, host, dial, runtime, core, .. } = parts;
+        let Parts { me, disk, options, host, dial, runtime, core, .. } = parts;
         let Parts { machine, wal, gather, service, leader, .. } = parts;
         Arc::new_cyclic(|weak| Self {
             me,
             disk_now: Mutex::new(disk),
-            draw_disk,
             holdings: Holdings::default(),
             token: hmac::Key::new(hmac::HMAC_SHA256, options.token.as_bytes()),
             options,

@@ -86,7 +86,7 @@ impl Exchange {
     /// nothing. So nobody counts it, now or after a start, until it is added again.
     fn lose_disk(&self) -> String {
         let why = went_back(self.me);
-        match (self.draw_disk)() {
+        match self.host.rename_disk() {
             Ok(disk) => *self.disk_now.lock() = disk,
             Err(error) => {
                 tracing::error!(%error, "cannot name the disk anew: stop this node");

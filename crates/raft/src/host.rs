@@ -47,6 +47,9 @@ pub trait Host: Send + Sync + 'static {
     /// The name of the disk, drawn when there is none.
     fn disk_id(&self) -> Result<[u8; 16], StartError>;
 
+    /// Draws another name for the disk, which outlives a power cut: its group knows it no more.
+    fn rename_disk(&self) -> io::Result<[u8; 16]>;
+
     /// Notes, so that it outlives a power cut, that a snapshot is being installed, or no longer is.
     fn set_installing(&self, installing: bool) -> io::Result<()>;
 
@@ -157,6 +160,10 @@ impl Host for RealHost {
 
     fn disk_id(&self) -> Result<[u8; 16], StartError> {
         disk_id::load_or_draw(&self.dir)
+    }
+
+    fn rename_disk(&self) -> io::Result<[u8; 16]> {
+        disk_id::draw_anew(&self.dir)
     }
 
     fn set_installing(&self, installing: bool) -> io::Result<()> {

@@ -157,12 +157,11 @@ impl Running {
         let mut storage = LogStorage::new(wal.clone(), host.clone());
         let (mut net, mut bound) = (None, None);
         if let Some(cluster) = &options.cluster {
-            let (me, dir) = (options.node_id, options.dir.clone());
+            let me = options.node_id;
             storage = storage.in_group(me, alone, checkpoint.clone(), gather.clone());
             let parts = |disk, dial, runtime| Parts {
                 me: options.node_id,
                 disk,
-                draw_disk: Box::new(move || disk_id::draw_anew(&dir)),
                 options: cluster.clone(),
                 host: host.clone(),
                 dial,

@@ -161,6 +161,14 @@ impl Disk {
         self.state.lock().name
     }
 
+    /// Gives the disk another name.
+    pub fn rename(&self) -> [u8; 16] {
+        let mut state = self.state.lock();
+        let name = state.chance.bytes(16);
+        state.name.copy_from_slice(&name);
+        state.name
+    }
+
     /// The vote as a start finds it.
     pub fn vote(&self) -> Option<SavedVote> {
         self.state.lock().vote

@@ -52,6 +52,10 @@ impl Host for SimHost {
         Ok(self.disk.name())
     }
 
+    fn rename_disk(&self) -> io::Result<[u8; 16]> {
+        Ok(self.disk.rename())
+    }
+
     fn set_installing(&self, installing: bool) -> io::Result<()> {
         if self.vitals.effect() {
             self.disk.set_installing(installing);
