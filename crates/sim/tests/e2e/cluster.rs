@@ -114,10 +114,10 @@ async fn a_leader_killed_under_load_loses_nothing_that_was_answered() {
     alike(cluster).await;
 }
 
-#[tokio::test]
-async fn a_rolling_restart_under_load_loses_nothing_and_is_hardly_noticed() {
-    let mut cluster = Cluster::of_three(NONE).await.unwrap();
-    let load = Load::start(&cluster, "orders", 6);
+/// Stops and starts one node after the other while producers push into the queue `orders`; gives what
+/// they were answered.
+pub async fn restart_each(cluster: &mut Cluster) -> Vec<Made> {
+    let load = Load::start(cluster, "orders", 6);
     for id in cluster.ids() {
         load.more(300, LONG).await;
         cluster.stop(id).await.unwrap();
@@ -126,7 +126,13 @@ async fn a_rolling_restart_under_load_loses_nothing_and_is_hardly_noticed() {
         cluster.ready(id).await.unwrap();
     }
     load.more(300, LONG).await;
-    let made = load.stop().await;
+    load.stop().await
+}
+
+#[tokio::test]
+async fn a_rolling_restart_under_load_loses_nothing_and_is_hardly_noticed() {
+    let mut cluster = Cluster::of_three(NONE).await.unwrap();
+    let made = restart_each(&mut cluster).await;
     println!("rolling restart: {:?}", told(&made));
     cluster.level().await.unwrap();
     check(&cluster.client(2).unwrap(), "orders", &made, "check").await;

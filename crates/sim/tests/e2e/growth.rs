@@ -3,8 +3,8 @@
 //! Owns: the setups of a cluster that grows, clients that ask once and take no error. Leaves to
 //! others: clients that go on when a node dies (`cluster_load`).
 
-use crate::cluster::alike;
-use crate::cluster_load::{Load, check};
+use crate::cluster::{alike, restart_each};
+use crate::cluster_load::check;
 use queen_sim::process::{Client, Cluster, Item, binary};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -172,16 +172,7 @@ async fn one_node_grows_to_three_under_load_without_an_error_answer() {
     assert!(status && table.lines().count() == 4, "{table}");
     assert_eq!(table.matches(" up").count(), 3, "{table}");
 
-    let load = Load::start(&cluster, "orders", 6);
-    for id in cluster.ids() {
-        load.more(300, LONG).await;
-        cluster.stop(id).await.unwrap();
-        load.more(300, LONG).await;
-        cluster.spawn(id).unwrap();
-        cluster.ready(id).await.unwrap();
-    }
-    load.more(300, LONG).await;
-    let made = load.stop().await;
+    let made = restart_each(&mut cluster).await;
     cluster.level().await.unwrap();
     for id in cluster.ids() {
         check(&cluster.client(id).unwrap(), "orders", &made, &format!("check-{id}")).await;
