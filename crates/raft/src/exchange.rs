@@ -32,7 +32,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 /// Bytes of requests to the leader that are on their way from this node, at most.
@@ -68,6 +68,8 @@ pub(crate) struct Exchange {
     pub(crate) heard: Mutex<Heard>,
     /// When each other node last answered this one's pulse.
     pub(crate) acks: Mutex<BTreeMap<u64, Instant>>,
+    /// Rung at each answer to a pulse.
+    pub(crate) answered: Notify,
     /// Whether a majority has answered lately; true on a node that does not lead.
     pub(crate) quorum: watch::Sender<bool>,
     /// The lead is being given away.
@@ -140,6 +142,7 @@ impl Exchange {
             asked: Semaphore::new(ASKED_BYTES),
             heard: Mutex::new(Heard { at: Instant::now(), leader: None, lost: false }),
             acks: Mutex::default(),
+            answered: Notify::new(),
             quorum: watch::channel(true).0,
             stepping_down: AtomicBool::new(false),
             told_committed: AtomicU64::new(0),

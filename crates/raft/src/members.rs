@@ -22,6 +22,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LAG_MAX: u64 = 1000;
 /// How long a promotion waits for a learner that catches up.
 const CATCH_UP: Duration = Duration::from_secs(20);
+/// A node that answered this long ago lives; one that has just come back has as long to answer.
+const LIVES: Duration = Duration::from_secs(3);
 
 type Outcome = Result<Members, MembershipError>;
 
@@ -168,7 +170,7 @@ impl Exchange {
         if let Some(id) = voters.iter().find(|id| !now.peers.contains_key(id)) {
             return Err(refused(Code::NotAMember, format!("node {id} is no member")));
         }
-        self.enough_answer(&voters)?;
+        self.enough_answer(&voters).await?;
         let new: Vec<u64> = voters.difference(&now.voters).copied().collect();
         self.caught_up(raft, &new).await?;
         self.write(raft, ChangeMembers::ReplaceAllVoters(voters), true).await
@@ -187,23 +189,37 @@ impl Exchange {
             let text = format!("node {id} is the last voter: promote another one first");
             return Err(refused(Code::LastVoter, text));
         }
-        self.enough_answer(&left)?;
+        self.enough_answer(&left).await?;
         self.write(raft, ChangeMembers::RemoveVoters([id].into()), false).await
     }
 
     /// Refuses voters that could commit nothing.
-    fn enough_answer(&self, voters: &BTreeSet<u64>) -> Result<(), MembershipError> {
-        let acks = self.acks.lock();
-        let lives = |id: &u64| {
-            *id == self.me || acks.get(id).is_some_and(|at| at.elapsed() < Duration::from_secs(3))
+    async fn enough_answer(&self, voters: &BTreeSet<u64>) -> Result<(), MembershipError> {
+        let enough = async {
+            loop {
+                let mut answered = std::pin::pin!(self.answered.notified());
+                // From here on no answer is missed.
+                answered.as_mut().enable();
+                if self.living(voters) * 2 > voters.len() {
+                    return;
+                }
+                answered.await;
+            }
         };
-        let living = voters.iter().filter(|id| lives(id)).count();
-        if living * 2 > voters.len() {
+        if timeout(LIVES, enough).await.is_ok() {
             return Ok(());
         }
+        let living = self.living(voters);
         let text =
             format!("of the voters {voters:?} only {living} answer: they could commit nothing");
         Err(refused(Code::NoQuorum, text))
+    }
+
+    fn living(&self, voters: &BTreeSet<u64>) -> usize {
+        let acks = self.acks.lock();
+        let lives =
+            |id: &&u64| **id == self.me || acks.get(id).is_some_and(|at| at.elapsed() < LIVES);
+        voters.iter().filter(lives).count()
     }
 }
 

@@ -170,6 +170,7 @@ impl Pacer {
             let knows: Option<u64> = answer.ok().and_then(|answer| message::decode(&answer));
             if knows.is_some_and(|knows| knows <= term) {
                 exchange.acks.lock().insert(id, sent);
+                exchange.answered.notify_waiters();
             }
         });
     }
