@@ -6,6 +6,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod allocator;
 mod bench;
 mod cluster;
 mod dev;
@@ -24,9 +25,6 @@ mod sink_part;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A message broker whose queues arrive in a bucket, exactly once.
 #[derive(Debug, Parser)]
@@ -106,6 +104,7 @@ docs/reference/settings.md has all of them, and where else credentials may come 
 A bad value stops the start and says what is allowed. SIGTERM and Ctrl-C end cleanly.";
 
 fn main() -> ExitCode {
+    allocator::set_up();
     let cli = Cli::parse();
     let result = match cli.command {
         None | Some(Subcommands::Serve) => runtime().and_then(|rt| rt.block_on(serve::run())),

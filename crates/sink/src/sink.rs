@@ -16,6 +16,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+/// A thread that encodes ends after so long without work. The allocator keeps what a thread has freed for
+/// that thread, and work goes to the one that has slept longest: threads that stayed would each keep
+/// the memory of a window, which no budget counts.
+const KEEP_ALIVE: Duration = Duration::from_millis(20);
+
 /// A running sink. Dropped without [`Sink::shutdown`], it works on until the process ends, and its
 /// leases expire.
 pub struct Sink {
@@ -37,6 +42,7 @@ impl Sink {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(settings.threads + 8 + large_at_once(settings.memory_bytes))
+            .thread_keep_alive(KEEP_ALIVE)
             .thread_name("queen-s3")
             .enable_all()
             .build()?;
