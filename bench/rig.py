@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 SECRET = "bench-secret"
@@ -277,6 +278,21 @@ while time.monotonic() - began < seconds:
     def __init__(self, python, folder, port, object_bytes, per_second, seconds):
         words = [str(word) for word in (port, object_bytes, per_second, seconds)]
         super().__init__([python, "-c", self.CODE, *words], folder, log="uploader.log", idle=True)
+
+
+class Loops(ExitStack):
+    """Takes all the time of all cores that nobody else wants (SCHED_IDLE), and does nothing with it."""
+
+    def __init__(self, python, folder, seconds):
+        super().__init__()
+        code = "import sys, time\nend = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end:\n for _ in range(1000): pass"
+        for _ in range(os.cpu_count()):
+            self.enter_context(Process([python, "-c", code, str(seconds)], folder, log="loops.log", idle=True))
+
+
+def stolen():
+    """Seconds, summed over all cores, for which this machine had work and its host did not run it."""
+    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def push_one(port, queue, number):
