@@ -11,6 +11,7 @@ use crate::peers::Peers;
 use crate::pop::HeldBack;
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
+use crate::switch::Turned;
 use crate::ticker::Ticker;
 use crate::waiters::Answered;
 use bytes::Bytes;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) parking: Parking,
     pub(crate) following: Following,
     pub(crate) sealing: Sealing,
+    pub(crate) switches: Turned,
     pub(crate) admission: Admission,
     pub(crate) ticker: Ticker,
     pub(crate) unreadable: HeldBack,

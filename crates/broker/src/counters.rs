@@ -36,6 +36,14 @@ pub struct Counters {
     pub transactions_committed: Counter,
     /// Transactions of which nothing was applied.
     pub transactions_rolled_back: Counter,
+    /// Timers set, in transactions too.
+    pub timers_scheduled: Counter,
+    /// Timers taken away before their time, in transactions too.
+    pub timers_cancelled: Counter,
+    /// Timers that became messages while this node led.
+    pub timers_fired: Counter,
+    /// Tries of timers that were put off while this node led.
+    pub timers_postponed: Counter,
     /// Claims that went back because the client was gone.
     pub returned_leases: Counter,
     /// Commands let in.

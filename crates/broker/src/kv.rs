@@ -31,12 +31,25 @@ pub const NAMESPACE_BYTES_MAX: usize = 64;
 /// Seconds to live: a hundred years.
 pub const TTL_SECONDS_MAX: u64 = 3_155_760_000;
 
+/// What is wrong with a call, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is malformed (HTTP 400).
+    Malformed,
+    /// It is over a size (HTTP 413).
+    TooLarge,
+    /// It is more than may be asked for (HTTP 403).
+    TooMuch,
+    /// An operator has switched it off (HTTP 503).
+    SwitchedOff,
+}
+
 /// A batch that is not taken: nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct KvRefusal {
-    /// Over a size (HTTP 413) rather than malformed (HTTP 400).
-    pub too_large: bool,
+    /// What is wrong, roughly.
+    pub fault: Fault,
     /// Identifier that clients branch on.
     pub identifier: &'static str,
     /// Finer identifier.
@@ -49,11 +62,11 @@ impl KvRefusal {
     /// A malformed batch.
     pub fn bad(reason: &'static str, detail: impl Into<String>) -> KvRefusal {
         let detail = detail.into();
-        KvRefusal { too_large: false, identifier: "kv_bad_request", reason, detail }
+        KvRefusal { fault: Fault::Malformed, identifier: "kv_bad_request", reason, detail }
     }
 
     fn large(identifier: &'static str, detail: String) -> KvRefusal {
-        KvRefusal { too_large: true, identifier, reason: identifier, detail }
+        KvRefusal { fault: Fault::TooLarge, identifier, reason: identifier, detail }
     }
 }
 
@@ -133,7 +146,7 @@ pub(crate) fn check_riders<'o, 'a: 'o>(
     if let Some(index) = ops.clone().position(prefixes) {
         let name = "kv_get_prefix_not_allowed_in_transaction";
         return Err(KvRefusal {
-            too_large: false,
+            fault: Fault::Malformed,
             identifier: name,
             reason: name,
             detail: format!(
@@ -273,7 +286,7 @@ mod tests {
 
     fn refusal(kinds: Vec<KvOpKind<'_>>) -> (bool, &'static str, &'static str) {
         let refusal = check(&batch(kinds)).unwrap_err();
-        (refusal.too_large, refusal.identifier, refusal.reason)
+        (refusal.fault == Fault::TooLarge, refusal.identifier, refusal.reason)
     }
 
     #[test]

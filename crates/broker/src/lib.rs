@@ -2,7 +2,7 @@
 //!
 //! Owns: stamping and proposing (`proposer`, `clock`), getting commands to whoever leads (`forward`, `peers`),
 //! applying what the log committed (`machine`), answering (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
-//! `disk`), letting time pass (`ticker`, `holds`), start and stop (`lifecycle`), the
+//! `disk`), letting time pass (`ticker`, `holds`), what an operator has switched off (`switch`), start and stop (`lifecycle`), the
 //! group for operators (`cluster`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
@@ -40,7 +40,9 @@ pub mod queues;
 mod reads;
 mod ready;
 mod sealing;
+mod switch;
 mod ticker;
+pub mod timer;
 mod transaction;
 mod view;
 mod waiters;
@@ -51,7 +53,7 @@ pub use counters::{Counter, Counters};
 pub use disk::DiskMarks;
 pub use following::Following;
 pub use holds::HeldQueue;
-pub use kv::{KvError, KvRefusal};
+pub use kv::{Fault, KvError, KvRefusal};
 pub use lifecycle::{BrokerOptions, StartError};
 pub use pop::Delivery;
 pub use queen_state::hold::Phase;

@@ -15,6 +15,7 @@ use crate::peers::{self, Peers};
 use crate::pop::HeldBack;
 use crate::proposer::Proposer;
 use crate::sealing::Sealing;
+use crate::switch::Turned;
 use crate::ticker::{self, Ticker};
 use parking_lot::Mutex;
 use queen_core::row::{LastStampRow, key};
@@ -117,6 +118,7 @@ impl Broker {
             parking: Parking::new(Arc::clone(&counters)),
             following: Following::default(),
             sealing: Sealing::new(options.keyring),
+            switches: Turned::default(),
             admission: Admission::new(options.write_bytes_max, options.settle_bytes_max),
             ticker: Ticker::default(),
             unreadable: HeldBack::default(),
@@ -134,6 +136,7 @@ impl Broker {
             what: e.to_string(),
         };
         shared.sealing.load(&shared.store.read()).map_err(bad_state)?;
+        shared.switches.load(&shared.store.read()).map_err(bad_state)?;
         let applier = Arc::new(Applier::new(Arc::downgrade(&shared)));
         let log = RaftOptions {
             dir: options.dir.join("log"),

@@ -4,7 +4,7 @@
 //! from this node's state, brought up to date. Leaves to others: the rules (`queen_state::lock`), JSON
 //! (`queen-http`).
 
-use crate::kv::{KvError, KvRefusal, TTL_SECONDS_MAX};
+use crate::kv::{Fault, KvError, KvRefusal, TTL_SECONDS_MAX};
 use crate::queues::unexpected;
 use crate::{Broker, Class};
 use queen_core::command::Command;
@@ -47,7 +47,7 @@ fn class(ops: &[LockOp<'_>]) -> Class {
 }
 
 fn bad(reason: &'static str, detail: String) -> KvRefusal {
-    KvRefusal { too_large: false, identifier: "locks_bad_request", reason, detail }
+    KvRefusal { fault: Fault::Malformed, identifier: "locks_bad_request", reason, detail }
 }
 
 /// Whether operations are within the limits: the first fault found.

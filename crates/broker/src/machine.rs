@@ -50,10 +50,12 @@ impl Applier {
         }
         drop(rules);
         for event in &events {
-            if let Event::QueueChanged { queue } = event {
-                let seen = shared.sealing.look(&store, *queue);
-                seen.map_err(|e| MachineFailed(e.to_string()))?;
-            }
+            let seen = match event {
+                Event::QueueChanged { queue } => shared.sealing.look(&store, *queue),
+                Event::SwitchesChanged => shared.switches.load(&store),
+                _ => Ok(()),
+            };
+            seen.map_err(|e| MachineFailed(e.to_string()))?;
         }
         let applied = Applied { index: committed.index, mark: Bytes::from(committed.mark) };
         store.end_batch(applied).map_err(|e| MachineFailed(e.to_string()))?;
@@ -128,6 +130,9 @@ fn publish(shared: &Shared, events: &mut Vec<Event>) {
                 shared.following.tell_changed(queue);
                 shared.ticker.queue_changed(queue);
             }
+            Event::TimerDue(at) => shared.ticker.timer_due(at),
+            // Looked at before anybody was answered.
+            Event::SwitchesChanged => {}
         }
     }
 }

@@ -71,6 +71,7 @@ impl Shared {
     fn reload(&self) -> Result<(), StorageError> {
         let view = self.store.read();
         self.sealing.load(&view)?;
+        self.switches.load(&view)?;
         let last = get::<LastStampRow>(&view, key::META_LAST_STAMP)?;
         drop(view);
         self.proposer.seen(last.unwrap_or_default().0);

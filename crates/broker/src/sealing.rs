@@ -18,6 +18,7 @@ use queen_core::frame::{Frame, Frames};
 use queen_core::row::{QueueRow, key};
 use queen_core::run::{self, HEADER_BYTES};
 use queen_core::table::Table;
+use queen_core::timer::{TimerOp, TimerOpKind};
 use queen_core::{Code, Error, Offset, QueueId, TenantId};
 use queen_state::step::{decode, get};
 use queen_state::{Reading, StorageError, Tables};
@@ -131,6 +132,11 @@ impl Sealing {
         }
     }
 
+    /// Whether any queue is encrypted.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Whether what is pushed to the queue is to be sealed.
     pub(crate) fn is_encrypted(&self, tenant: TenantId, queue: &str) -> bool {
         self.any.load(Ordering::Acquire)
@@ -155,6 +161,26 @@ impl Sealing {
         });
         let groups = groups.collect::<Result<Vec<_>, _>>()?;
         Ok(groups.iter().any(Option::is_some).then_some(SealedFrames(groups)))
+    }
+
+    /// The envelope of each payload of a timer that is to be sealed; one per operation.
+    pub(crate) fn seal_timers<'o, 'a: 'o>(
+        &self,
+        tenant: TenantId,
+        ops: impl Iterator<Item = &'o TimerOp<'a>>,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let envelopes = ops.map(|op| match &op.kind {
+            TimerOpKind::Schedule(message)
+                if !message.encrypted && self.is_encrypted(tenant, op.queue) =>
+            {
+                let bound = bound_to(tenant, op.queue, message.partition);
+                let mut envelope = Vec::new();
+                self.seal(op.queue, &bound, message.payload, &mut envelope)?;
+                Ok(Some(envelope))
+            }
+            _ => Ok(None),
+        });
+        envelopes.collect()
     }
 
     fn seal_frames(&self, queue: &str, bound: &[u8], frames: &[u8]) -> Result<Vec<u8>, Error> {

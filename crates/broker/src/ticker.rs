@@ -1,8 +1,8 @@
 //! Letting time pass: a tick is proposed when something is due, never on an idle broker.
 //!
-//! Owns: asking the tables what is due (ends of leases, of transaction ids and of KV rows; queues
+//! Owns: asking the tables what is due (ends of leases, of transaction ids and of KV rows; timers; queues
 //! whose retention may take something), on the node that leads. Leaves to others: what a tick does
-//! (`queen-state`).
+//! (`queen-state`), sealing payloads of timers (`timer`).
 
 use crate::admission::Class;
 use crate::broker::{Broker, View};
@@ -13,12 +13,14 @@ use queen_core::options::QueueOptions;
 use queen_core::reply::{Reply, Ticked};
 use queen_core::row::{QueueRow, SegmentRow, key};
 use queen_core::table::Table;
-use queen_core::{QueueId, Stamp};
+use queen_core::{Code, QueueId, Stamp};
 use queen_state::query::{last_stamp, tick_due_at};
 use queen_state::step::{decode, get};
-use queen_state::{StorageError, Tables};
+use queen_state::{StorageError, Tables, timer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -38,6 +40,9 @@ pub(crate) struct Ticker {
     changed: Mutex<BTreeSet<QueueId>>,
     kept: Mutex<Retained>,
     pub(crate) holds: Holds,
+    /// Stamp of the next look at what is due; every timer that falls due before it wakes.
+    looks_at: AtomicU64,
+    wake: Notify,
 }
 
 /// A queue's oldest segment.
@@ -65,6 +70,13 @@ impl Ticker {
         self.changed.lock().insert(queue);
     }
 
+    /// A timer falls due at this stamp.
+    pub(crate) fn timer_due(&self, at: Stamp) {
+        if at.0 < self.looks_at.load(Ordering::Acquire) {
+            self.wake.notify_one();
+        }
+    }
+
     /// The tables are others now: nothing that is known of a queue counts.
     pub(crate) fn all_changed(&self) {
         *self.kept.lock() = Retained::default();
@@ -76,20 +88,32 @@ pub(crate) async fn run(broker: Broker, retention_every: Duration) {
     let mut stop = broker.shared.stop.subscribe();
     let mut retention_at = Instant::now();
     let mut pause = EVERY;
+    let ticker = &broker.shared.ticker;
     loop {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
+            () = ticker.wake.notified() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let due = broker.read(|view| tick_due_at(view)).unwrap_or_default();
+        // What is set from here on, and not seen by this look, wakes the next one.
+        ticker.looks_at.store(u64::MAX, Ordering::Release);
+        let looked = broker.read(|view| Ok([tick_due_at(view)?, timer::due_at(view)?]));
         let now = broker.now();
         pause = EVERY;
-        match due.filter(|_| broker.leads()) {
-            // What falls due before the next look is ended on time: somebody may wait for it.
-            Some(due) if due > now => pause = EVERY.min(Duration::from_micros(due.0 - now.0)),
-            Some(_) => drop(tick(&broker, Vec::new()).await),
-            None => {}
+        let [rows, timers] = looked.unwrap_or_default().map(|due| due.filter(|_| broker.leads()));
+        // What falls due before the next look is ended on time: somebody may wait for it.
+        if let Some(next) = [rows, timers].into_iter().flatten().filter(|due| *due > now).min() {
+            pause = EVERY.min(Duration::from_micros(next.0 - now.0));
         }
+        if rows.is_some_and(|due| due <= now) {
+            tick(&broker, Vec::new()).await;
+        }
+        if timers.is_some_and(|due| due <= now) && fire(&broker).await {
+            // Others fell due meanwhile.
+            pause = Duration::ZERO;
+        }
+        let next = now.0.saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        ticker.looks_at.store(next, Ordering::Release);
         if Instant::now() >= retention_at {
             retention_at = Instant::now() + retention_every;
             retain(&broker).await;
@@ -113,6 +137,32 @@ async fn ticks(broker: &Broker, command: &Command<'_>) -> Option<Stamp> {
             Err(e) => {
                 warn!(error = %e, "cannot tick");
                 return None;
+            }
+        }
+    }
+}
+
+/// Turns timers that are due into messages; false when they have to wait.
+async fn fire(broker: &Broker) -> bool {
+    loop {
+        if let Err(e) = broker.seal_due_timers().await {
+            warn!(error = %e, "cannot seal the payloads of timers that are due");
+        }
+        match broker.submit(Class::Write, &Command::FireTimers).await {
+            Ok(Reply::Fired(fired)) => {
+                broker.counters().timers_fired.add(u64::from(fired.fired));
+                broker.counters().timers_postponed.add(u64::from(fired.failed));
+                if !fired.more || *broker.shared.stop.borrow() {
+                    return true;
+                }
+            }
+            Ok(_) => return false,
+            // They wait until there is space, as pushes do; the next leader goes on with it.
+            Err(e) if matches!(e.code, Code::StorageFull | Code::Overloaded) => return false,
+            Err(_) if !broker.leads() => return false,
+            Err(e) => {
+                warn!(error = %e, "cannot fire timers");
+                return false;
             }
         }
     }

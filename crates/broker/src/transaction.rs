@@ -1,7 +1,7 @@
 //! Transactions: the limits of their riders, sealing their pushes.
 //!
 //! Owns: what a transaction may hold, and the loop around one whose queue became encrypted under it.
-//! Leaves to others: sealing (`sealing`), KV limits (`kv`), the rules (`queen_state`), JSON
+//! Leaves to others: sealing (`sealing`), limits of riders (`kv`, `timer`), the rules (`queen_state`), JSON
 //! (`queen-http`).
 
 use crate::Broker;
@@ -9,11 +9,13 @@ use crate::admission::Class;
 use crate::kv::{self, KvError};
 use crate::push::TRIES;
 use crate::queues::unexpected;
+use crate::timer;
 use queen_core::Code;
 use queen_core::command::Command;
 use queen_core::kv::KvOp;
 use queen_core::reply::Reply;
-use queen_core::transaction::{Rider, Transaction, TransactionOutcome};
+use queen_core::timer::TimerOp;
+use queen_core::transaction::{Rider, RiderResult, Transaction, TransactionOutcome};
 
 impl Broker {
     /// Applies all of a transaction or nothing; answers when it is durable and visible.
@@ -24,11 +26,19 @@ impl Broker {
         transaction: &Transaction<'_>,
     ) -> Result<TransactionOutcome, KvError> {
         kv::check_riders(operations(transaction))?;
+        timer::check(timers(transaction))?;
         let class = class(transaction);
         let mut tries = 0;
         let answered = loop {
-            let sealed = self.shared.sealing.seal_push(transaction.tenant, &transaction.pushes)?;
+            let (sealing, tenant) = (&self.shared.sealing, transaction.tenant);
+            let sealed = sealing.seal_push(tenant, &transaction.pushes)?;
+            let envelopes = sealing.seal_timers(tenant, timers(transaction))?;
             let mut sent = transaction.clone();
+            let set = sent.riders.iter_mut().filter_map(|rider| match rider {
+                Rider::Timer(op) => Some(op),
+                Rider::Kv(_) | Rider::Position(_) => None,
+            });
+            timer::put_envelopes(set, &envelopes);
             if let Some(sealed) = &sealed {
                 sent.pushes = sealed.groups(&transaction.pushes);
             }
@@ -56,7 +66,25 @@ impl Broker {
         counters.push_messages.add(pushed);
         let acked = transaction.acks.iter().map(|group| group.items.len() as u64).sum();
         counters.ack_messages.add(acked);
+        if let Ok(done) = &outcome.result {
+            timer::count(
+                counters,
+                done.riders.iter().filter_map(|rider| match rider {
+                    RiderResult::Timer(result) => Some(result),
+                    RiderResult::Kv(_) | RiderResult::Position(_) => None,
+                }),
+            );
+        }
     }
+}
+
+fn timers<'t, 'a>(
+    transaction: &'t Transaction<'a>,
+) -> impl Iterator<Item = &'t TimerOp<'a>> + Clone {
+    transaction.riders.iter().filter_map(|rider| match rider {
+        Rider::Timer(op) => Some(op),
+        Rider::Kv(_) | Rider::Position(_) => None,
+    })
 }
 
 fn operations<'t, 'a>(
@@ -64,13 +92,15 @@ fn operations<'t, 'a>(
 ) -> impl Iterator<Item = &'t KvOp<'a>> + Clone {
     transaction.riders.iter().filter_map(|rider| match rider {
         Rider::Kv(op) => Some(op),
-        Rider::Position(_) => None,
+        Rider::Position(_) | Rider::Timer(_) => None,
     })
 }
 
 /// What settles and deletes goes on while the disk is full.
 fn class(transaction: &Transaction<'_>) -> Class {
-    let grows = !transaction.pushes.is_empty() || operations(transaction).any(kv::grows);
+    let grows = !transaction.pushes.is_empty()
+        || operations(transaction).any(kv::grows)
+        || timers(transaction).any(timer::grows);
     if grows { Class::Write } else { Class::Settle }
 }
 
@@ -78,7 +108,8 @@ fn class(transaction: &Transaction<'_>) -> Class {
 fn size_hint(transaction: &Transaction<'_>) -> usize {
     let pushes = transaction.pushes.iter().map(|g| g.frames.len() + g.queue.len() + 64);
     let acks = transaction.acks.iter().map(|group| 96 * group.items.len());
-    pushes.chain(acks).sum::<usize>() + 256 * transaction.riders.len()
+    let timers = timers(transaction).map(timer::size_hint);
+    pushes.chain(acks).chain(timers).sum::<usize>() + 256 * transaction.riders.len()
 }
 
 #[cfg(test)]

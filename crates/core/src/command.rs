@@ -7,6 +7,8 @@
 use crate::kv::KvOp;
 use crate::lock::Locks;
 use crate::options::OptionsPatch;
+use crate::switch::SetSwitches;
+use crate::timer::Timers;
 use crate::transaction::Transaction;
 use crate::{LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
 use serde::{Deserialize, Serialize};
@@ -48,10 +50,15 @@ pub enum Command<'a> {
     Transaction(Transaction<'a>),
     #[serde(borrow)]
     Locks(Locks<'a>),
+    #[serde(borrow)]
+    Timers(Timers<'a>),
+    /// Turns timers that are due into messages, a bounded number of them.
+    FireTimers,
+    SetSwitches(SetSwitches),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 18;
+pub const KINDS: u32 = 21;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -102,7 +109,7 @@ pub struct PushGroup<'a> {
 }
 
 /// Writes bytes in one piece: the same bytes as one by one, without a step for each.
-fn whole<S: serde::Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn whole<S: serde::Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_bytes(bytes)
 }
 
@@ -387,9 +394,9 @@ mod tests {
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let last = Command::Locks(Locks { tenant: TenantId::DEFAULT, ops: Vec::new() }).encode();
+        let last = Command::SetSwitches(SetSwitches::default()).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
-        assert!(Command::decode(&[KINDS as u8, 0]).is_err());
+        assert!(Command::decode(&[KINDS as u8, 0, 0, 0, 0]).is_err());
     }
 
     #[test]

@@ -4,6 +4,8 @@ use super::*;
 use crate::kv::KvOpKind;
 use crate::lock::{LockOp, LockOpKind};
 use crate::options::Patch;
+use crate::switch::SetSwitches;
+use crate::timer::{TimerMessage, TimerOp, TimerOpKind, Timers};
 use crate::transaction::{AckGroup, Position, Rider};
 
 const TENANT: TenantId = TenantId::DEFAULT;
@@ -80,6 +82,31 @@ fn locks() -> Locks<'static> {
     Locks { tenant: TENANT, ops }
 }
 
+fn timers() -> Timers<'static> {
+    let op = |key, kind| TimerOp { queue: "q", key, kind };
+    let message = |transaction_id| TimerMessage {
+        partition: "p",
+        delay_ms: 300,
+        transaction_id,
+        producer: None,
+        encrypted: false,
+        payload: b"{}",
+    };
+    let ops = vec![
+        op("a", TimerOpKind::Schedule(message(Some("t")))),
+        op("b", TimerOpKind::Schedule(TimerMessage { encrypted: true, ..message(None) })),
+        op("c", TimerOpKind::Cancel),
+        op("d", TimerOpKind::Seal { number: 300, envelope: b"\x01 " }),
+    ];
+    Timers { tenant: TENANT, ops }
+}
+
+fn transaction_of_timers() -> Transaction<'static> {
+    let mut riders: Vec<Rider<'_>> = timers().ops.into_iter().map(Rider::Timer).collect();
+    riders.pop();
+    Transaction { tenant: TENANT, acks: Vec::new(), pushes: Vec::new(), riders }
+}
+
 /// Every variant, with every variant of what it holds.
 fn samples() -> Vec<Command<'static>> {
     let pop = |start, named| Pop {
@@ -133,6 +160,10 @@ fn samples() -> Vec<Command<'static>> {
         Command::BreakHolds(BreakHolds { queues: vec![QueueId(300)] }),
         Command::Transaction(transaction()),
         Command::Locks(locks()),
+        Command::Timers(timers()),
+        Command::FireTimers,
+        Command::SetSwitches(SetSwitches { timers_fire: Some(false), ..SetSwitches::default() }),
+        Command::Transaction(transaction_of_timers()),
     ]
 }
 
@@ -162,7 +193,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..23, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..27, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

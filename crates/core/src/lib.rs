@@ -27,8 +27,10 @@ pub mod run;
 pub mod setting;
 pub mod sink;
 pub mod stamp;
+pub mod switch;
 pub mod table;
 pub mod tenant;
+pub mod timer;
 pub mod transaction;
 
 pub use error::{Code, Error};

@@ -5,6 +5,8 @@
 use crate::kv::KvOutcome;
 use crate::lock::LockResult;
 use crate::options::QueueOptions;
+use crate::switch::Switches;
+use crate::timer::{Fired, TimerResult};
 use crate::transaction::TransactionOutcome;
 use crate::{Error, LeaseId, Offset, PartitionId, QueueId, Stamp};
 
@@ -27,6 +29,9 @@ pub enum Reply {
     Ticked(Ticked),
     Transaction(TransactionOutcome),
     Locks(Vec<LockResult>),
+    Timers(Vec<TimerResult>),
+    Fired(Fired),
+    Switches(Switches),
     /// The command had no effect.
     Refused(Error),
 }
@@ -192,4 +197,8 @@ pub enum Event {
         /// Queue.
         queue: QueueId,
     },
+    /// A timer was set that falls due at this stamp, or timers may fall due again.
+    TimerDue(Stamp),
+    /// A kill switch was turned.
+    SwitchesChanged,
 }

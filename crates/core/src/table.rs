@@ -69,4 +69,10 @@ tables! {
     Gone = 21 "gone",
     /// (tenant, sink, queue name, window, partition id, first offset) → a range that went before the sink copied it. Until a manifest lists it.
     Lost = 22 "lost",
+    /// (queue id, timer key) → what becomes a message, and when. Until it is fired or cancelled.
+    Timer = 23 "timer",
+    /// (queue id, timer key) → the payload of a timer. With the timer.
+    TimerPayload = 24 "timer_payload",
+    /// (stamp of the next try, number, queue id, timer key) → nothing: timers in the order in which they fall due. With the timer.
+    TimerDue = 25 "timer_due",
 }

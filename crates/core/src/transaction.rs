@@ -2,7 +2,7 @@
 //!
 //! Owns: what a transaction holds and what became of it. Leaves to others: the rules
 //! (`queen-state`), JSON (`queen-http`), the parts that other commands have too: ack items and push
-//! groups (`command`), KV operations (`kv`).
+//! groups (`command`), KV operations (`kv`), operations on timers (`timer`).
 //!
 //! The command's types are part of the log's format, as `command` says; a new kind of rider goes at
 //! the end of [`Rider`].
@@ -10,6 +10,7 @@
 use crate::command::{AckItem, GroupStart, PushGroup};
 use crate::kv::{KvLoss, KvOp, KvResult, KvRow};
 use crate::reply::{AckOutcome, AckRefusal, PushedGroup};
+use crate::timer::{TimerOp, TimerResult};
 use crate::{MessageId, Offset, PartitionId, Stamp, TenantId};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,9 @@ pub enum Rider<'a> {
     /// A group's place in a partition.
     #[serde(borrow)]
     Position(Position<'a>),
+    /// An operation on a timer. No `Seal`; no two of a transaction on the same queue and key.
+    #[serde(borrow)]
+    Timer(TimerOp<'a>),
 }
 
 /// Sets where a group goes on in a partition; its claim there ends.
@@ -98,6 +102,8 @@ pub enum RiderResult {
     Kv(KvResult),
     /// The offset a group goes on at; `None` when it was not to be moved.
     Position(Option<Offset>),
+    /// Of an operation on a timer. One that finds no timer undoes nothing.
+    Timer(TimerResult),
 }
 
 /// Why nothing of a transaction was applied. Indexes count in the command's own lists.

@@ -10,7 +10,7 @@ use crate::kv_answer::{Listed, Precondition, Results, Shown, show, show_row, val
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderValue};
 use queen_broker::kv::Page;
-use queen_broker::{KvError, KvRefusal};
+use queen_broker::{Fault, KvError, KvRefusal};
 use queen_core::command::KvBatch;
 use queen_core::kv::{KvOp, KvOpKind, KvOutcome};
 
@@ -32,12 +32,24 @@ impl From<KvError> for Refusal {
 
 impl From<KvRefusal> for Refusal {
     fn from(refusal: KvRefusal) -> Refusal {
-        let status = match refusal.too_large {
-            true => StatusCode::PAYLOAD_TOO_LARGE,
-            false => StatusCode::BAD_REQUEST,
+        let status = match refusal.fault {
+            Fault::Malformed => StatusCode::BAD_REQUEST,
+            Fault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Fault::TooMuch => StatusCode::FORBIDDEN,
+            Fault::SwitchedOff => StatusCode::SERVICE_UNAVAILABLE,
         };
         Refusal::Identified(status, refusal.identifier, refusal.reason, refusal.detail)
     }
+}
+
+/// Refuses a call on KV while that is switched off.
+pub(crate) fn refuse_when_off(call: &Call) -> Result<(), Refusal> {
+    if call.broker().switches().kv {
+        return Ok(());
+    }
+    let detail = "KV is switched off: POST /api/v1/system/kv-timers switches it on".into();
+    let (fault, name) = (Fault::SwitchedOff, "kv_disabled");
+    Err(KvRefusal { fault, identifier: name, reason: name, detail }.into())
 }
 
 /// `POST /api/v1/kv`.
@@ -92,6 +104,7 @@ fn refuse_query(call: &Call) -> Result<(), Refusal> {
 }
 
 async fn answer_batch(call: &Call, asked: &[Asked], alone: bool) -> Result<Answer, Refusal> {
+    refuse_when_off(call)?;
     let ops = asked.iter().map(Asked::op).collect();
     let batch = KvBatch { tenant: call.tenant(), ops };
     let results = match call.broker().kv(&batch).await? {
@@ -136,6 +149,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, Refusal> {
         keys_only: Option<bool>,
         include_expired: Option<bool>,
     }
+    refuse_when_off(&call)?;
     let bytes = call.body().await?;
     let body: Body = read_json(&bytes)?;
     let ns = body.namespace.unwrap_or_default();
@@ -159,6 +173,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, Refusal> {
 
 /// `GET /api/v1/resources/kv/namespaces`.
 pub(crate) async fn namespaces(call: Call) -> Result<Answer, Refusal> {
+    refuse_when_off(&call)?;
     let namespaces = call.broker().kv_namespaces(call.tenant())?;
     let shown: Vec<_> = namespaces
         .iter()

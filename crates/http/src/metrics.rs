@@ -65,6 +65,12 @@ fn traffic(call: &Call, page: &mut String) {
     family::TRANSACTIONS.sample(page, &["committed"], committed);
     let rolled_back = counters.transactions_rolled_back.get();
     family::TRANSACTIONS.sample(page, &["rolled_back"], rolled_back);
+    family::TIMERS.head(page);
+    family::TIMERS.sample(page, &["scheduled"], counters.timers_scheduled.get());
+    family::TIMERS.sample(page, &["cancelled"], counters.timers_cancelled.get());
+    family::TIMERS.sample(page, &["fired"], counters.timers_fired.get());
+    family::TIMERS.sample(page, &["postponed"], counters.timers_postponed.get());
+    family::TIMERS_PENDING.single(page, call.broker().timers_pending());
     family::RETURNED_LEASES.single(page, counters.returned_leases.get());
     family::UPTIME.single(page, call.face.started.elapsed().as_secs_f64());
     if let Some(bytes) = process::resident_bytes() {

@@ -7,7 +7,7 @@ use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
     ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, metrics, pop, push, queue,
-    status, transaction,
+    status, switch, timer, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -60,6 +60,10 @@ routes! {
     DELETE "/api/v1/kv/:ns/*key" => kv::delete,
     POST "/api/v1/resources/kv/list" => [newest] kv::list,
     GET "/api/v1/resources/kv/namespaces" => [newest] kv::namespaces,
+    POST "/api/v1/timers" => timer::timers,
+    GET "/api/v1/timers/:queue" => [newest] timer::list,
+    GET "/api/v1/timers/:queue/*timerKey" => [newest] timer::peek,
+    DELETE "/api/v1/timers/:queue/*timerKey" => timer::cancel,
     POST "/api/v1/fetch" => fetch::fetch,
     POST "/api/v1/partitions/changed" => fetch::changed,
     POST "/api/v1/configure" => queue::configure,
@@ -84,6 +88,8 @@ routes! {
     POST "/api/v1/consumer-groups/:group/queues/:queue/seek" => group::seek_queue,
     POST "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek" => group::seek_partition,
     DELETE "/api/v1/consumer-groups/:group/queues/:queue" => group::delete_on_queue,
+    GET "/api/v1/system/kv-timers" => [newest] switch::kv_timers,
+    POST "/api/v1/system/kv-timers" => switch::set_kv_timers,
     GET "/api/v1/raft/status" => cluster::status,
     GET "/api/v1/raft/members" => cluster::members,
     GET "/api/v1/system/raft/membership" => cluster::membership,

@@ -1,7 +1,7 @@
 //! `POST /api/v1/transaction`: acks, pushes and riders that apply together or not at all.
 //!
 //! Owns: reading the bundle, what refuses it before it is a command, which lease an ack is under.
-//! Leaves to others: the answer (`transaction_answer`), grouping pushes (`push`), KV operations (`kv`),
+//! Leaves to others: the answer (`transaction_answer`), grouping pushes (`push`), KV operations (`kv`), timers (`timer`),
 //! limits (`queen_broker`), every rule (`queen-state`).
 //!
 //! A malformed bundle is a 400. One that is well-formed and cannot apply is a 200 that says why.
@@ -10,10 +10,11 @@ use crate::ack::{PartitionText, claim};
 use crate::answer::{Answer, Refusal};
 use crate::binary::{Binary, Group, is_binary};
 use crate::call::Call;
-use crate::kv::{Asked, Members, read_operations};
+use crate::kv::{self, Asked, Members, read_operations};
 use crate::pop::mode;
 use crate::push::{Grouped, Slot, check_transaction_id, present};
 use crate::text::Text;
+use crate::timer::{self, AskedTimer, Room, read_timers};
 use crate::transaction_answer::{Early, committed, early, rolled_back};
 use queen_broker::KvError;
 use queen_core::command::{AckItem, GroupStart, Verdict};
@@ -34,7 +35,7 @@ struct Body<'a> {
     #[serde(borrow, default)]
     kv: Option<Vec<Members<'a>>>,
     #[serde(borrow, default)]
-    timers: Option<Vec<&'a RawValue>>,
+    timers: Option<Vec<Members<'a>>>,
     #[serde(borrow, default)]
     positions: Option<Vec<AskedPosition<'a>>>,
 }
@@ -112,6 +113,7 @@ pub(crate) struct Bundle<'a> {
     pub(crate) operations: Vec<Operation<'a>>,
     required_leases: Vec<Option<Text<'a>>>,
     pub(crate) kv: Vec<Asked>,
+    pub(crate) timers: Vec<AskedTimer>,
     pub(crate) positions: Vec<AskedPosition<'a>>,
     /// Pushes and acks are only counted in the answer.
     pub(crate) counts: bool,
@@ -129,9 +131,13 @@ pub(crate) async fn transaction(mut call: Call) -> Result<Answer, Refusal> {
     };
     let groups = binary.as_ref().map_or(Ok(Vec::new()), |binary| binary.groups(&mut room))?;
     let mut bundle = match &binary {
-        None => Bundle::read(&body, Vec::new())?,
-        Some(binary) => Bundle::read(binary.head, framed(&groups)?)?,
+        None => Bundle::read(&body, Vec::new(), &mut room)?,
+        Some(binary) => Bundle::read(binary.head, framed(&groups)?, &mut room)?,
     };
+    if !bundle.kv.is_empty() {
+        kv::refuse_when_off(&call)?;
+    }
+    timer::refuse_when_off(&call, &bundle.timers)?;
     bundle.counts = binary.as_ref().is_some_and(|binary| binary.counts);
     let now = call.broker().now();
     let parts = match Parts::of(&bundle, body.len()) {
@@ -153,7 +159,11 @@ pub(crate) async fn transaction(mut call: Call) -> Result<Answer, Refusal> {
 
 impl<'a> Bundle<'a> {
     /// Reads a bundle; `framed` are pushes that came beside its JSON, which may then be empty.
-    fn read(body: &'a [u8], framed: Vec<Operation<'a>>) -> Result<Bundle<'a>, Refusal> {
+    fn read(
+        body: &'a [u8],
+        framed: Vec<Operation<'a>>,
+        room: Room<'_>,
+    ) -> Result<Bundle<'a>, Refusal> {
         let body = if body.is_empty() && !framed.is_empty() { b"{}" } else { body };
         // Members could also stand in a list, in their order: nobody means that.
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
@@ -166,11 +176,8 @@ impl<'a> Bundle<'a> {
             read_operation(at, raw.get(), &mut operations)?;
         }
         operations.extend(framed);
-        if body.timers.is_some_and(|timers| !timers.is_empty()) {
-            let text = "timers: this release has no timers, send the transaction without them";
-            return Err(Refusal::bad_request(text));
-        }
         let kv = read_operations(&body.kv.unwrap_or_default())?;
+        let timers = read_timers(&body.timers.unwrap_or_default(), room)?;
         let positions = body.positions.unwrap_or_default();
         for (at, position) in positions.iter().enumerate() {
             if position.queue.is_none() || position.consumer_group.is_none() {
@@ -178,12 +185,12 @@ impl<'a> Bundle<'a> {
                 return Err(Refusal::bad_request(text));
             }
         }
-        if operations.is_empty() && kv.is_empty() && positions.is_empty() {
-            let text = "the transaction is empty: it has operations, kv or positions";
+        if operations.is_empty() && kv.is_empty() && timers.is_empty() && positions.is_empty() {
+            let text = "the transaction is empty: it has operations, kv, timers or positions";
             return Err(Refusal::bad_request(text));
         }
         let required_leases = body.required_leases.unwrap_or_default();
-        Ok(Bundle { operations, required_leases, kv, positions, counts: false })
+        Ok(Bundle { operations, required_leases, kv, timers, positions, counts: false })
     }
 
     /// The lease of acks that name none: the only one that the bundle names, if there is only one.
@@ -285,7 +292,7 @@ impl<'b> Parts<'b> {
         let mut parts = Parts {
             pushes: Grouped::new(operations.len(), body_bytes),
             acks: Vec::new(),
-            riders: Vec::with_capacity(bundle.kv.len() + bundle.positions.len()),
+            riders: Vec::new(),
             places: Vec::with_capacity(operations.len()),
         };
         let lent = bundle.lent();
@@ -297,6 +304,7 @@ impl<'b> Parts<'b> {
             parts.places.push(place);
         }
         parts.riders.extend(bundle.kv.iter().map(|op| Rider::Kv(op.op())));
+        parts.riders.extend(bundle.timers.iter().map(|op| Rider::Timer(op.op())));
         for position in &bundle.positions {
             let index = parts.places.len() + parts.riders.len();
             let position = position.command();

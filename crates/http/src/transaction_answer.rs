@@ -4,11 +4,12 @@
 //! (`transaction`), the results of KV operations (`kv_answer`).
 //!
 //! Results and indexes count in one space: each pushed message and each ack in request order, then KV
-//! operations, then positions. Every rollback text ends alike: the Python client raises it as it is.
+//! operations, then timers, then positions. Every rollback text ends alike: the Python client raises it as it is.
 
 use crate::answer::{Answer, Refusal, json};
 use crate::kv_answer::{Shown, show, value_of};
 use crate::push::{Slot, pushed};
+use crate::timer;
 use crate::transaction::{Bundle, Operation, Parts, Place};
 use hyper::StatusCode;
 use queen_core::reply::AckOutcome;
@@ -50,6 +51,7 @@ enum Entry<'a> {
     Push(PushEntry<'a>),
     Ack(AckEntry<'a>),
     Kv(Shown<'a>),
+    Timer(timer::Shown<'a>),
     Position(PositionEntry<'a>),
 }
 
@@ -138,8 +140,13 @@ pub(crate) fn committed(
                 let (kind, op_index) = (Some("kv"), Some(at));
                 Entry::Kv(Shown { kind, op_index, ..show(index, asked, result) })
             }
-            RiderResult::Position(offset) => {
+            RiderResult::Timer(result) => {
                 let op_index = at - bundle.kv.len();
+                let asked = bundle.timers.get(op_index).ok_or_else(missing)?;
+                Entry::Timer(timer::show(index, asked, result).in_transaction(op_index))
+            }
+            RiderResult::Position(offset) => {
+                let op_index = at - bundle.kv.len() - bundle.timers.len();
                 let asked = bundle.positions.get(op_index).ok_or_else(missing)?.command();
                 Entry::Position(PositionEntry {
                     index,

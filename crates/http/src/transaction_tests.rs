@@ -5,10 +5,16 @@ use queen_core::LeaseId;
 use queen_core::command::LeaseClaim;
 use queen_core::frame::Frames;
 use queen_core::kv::KvOpKind;
+use queen_core::timer::TimerOpKind;
 use serde_json::{Value, json};
 
+/// There is room for all.
+fn free(_: usize) -> Result<(), Refusal> {
+    Ok(())
+}
+
 fn refusal(body: &Value) -> String {
-    match Bundle::read(body.to_string().as_bytes(), Vec::new()) {
+    match Bundle::read(body.to_string().as_bytes(), Vec::new(), &mut free) {
         Err(Refusal::Plain(e)) => format!("{} {}", e.code.word(), e.text),
         Err(Refusal::Identified(status, error, reason, _)) => format!("{status} {error} {reason}"),
         Err(other) => panic!("{other:?}"),
@@ -18,7 +24,7 @@ fn refusal(body: &Value) -> String {
 
 fn early(body: &Value) -> (&'static str, Option<usize>) {
     let text = body.to_string();
-    let bundle = Bundle::read(text.as_bytes(), Vec::new()).unwrap();
+    let bundle = Bundle::read(text.as_bytes(), Vec::new(), &mut free).unwrap();
     Parts::of(&bundle, text.len()).map_or_else(|why| (why.reason, why.index), |_| ("", None))
 }
 
@@ -32,7 +38,7 @@ fn pushes_are_grouped_and_acks_by_their_group() {
         {"type":"push","queue":"q","partition":"p","traceId":"no uuid"},
         {"type":"ack","transactionId":"c","partitionId":"18","status":"odd","consumerGroup":"g"}],
         "requiredLeases":null,"kv":null,"timers":[],"positions":null}"#;
-    let bundle = Bundle::read(body, Vec::new()).unwrap();
+    let bundle = Bundle::read(body, Vec::new(), &mut free).unwrap();
     let parts = Parts::of(&bundle, body.len()).unwrap();
     let command = parts.command(TenantId::DEFAULT);
     let names: Vec<_> = command.acks.iter().map(|acks| (acks.group, acks.items.len())).collect();
@@ -65,7 +71,7 @@ fn an_ack_without_a_lease_borrows_the_only_one_that_is_named() {
             {"type": "ack", "transactionId": "b", "partitionId": "1", "leaseId": ""},
         ]})
         .to_string();
-        let bundle = Bundle::read(body.as_bytes(), Vec::new()).unwrap();
+        let bundle = Bundle::read(body.as_bytes(), Vec::new(), &mut free).unwrap();
         let lease = |at: usize| {
             let parts = Parts::of(&bundle, 0).unwrap();
             match parts.acks[0].items[at].lease {
@@ -89,19 +95,22 @@ fn riders_keep_their_order_behind_the_operations() {
     let body = json!({
         "kv": [{"op": "check", "ns": "n", "key": "k", "expect": 3, "required": true},
             {"op": "put", "ns": "n", "key": "l", "value": {"x": 1}, "ttlSeconds": 9}],
+        "timers": [{"op": "cancel", "queue": "q", "timerKey": "k"}],
         "positions": [{"queue": "q", "consumerGroup": "g", "offset": 7, "metadata": "m"},
             {"queue": "q", "consumerGroup": "g", "partition": "p", "subscriptionMode": "all"}],
     })
     .to_string();
-    let bundle = Bundle::read(body.as_bytes(), Vec::new()).unwrap();
+    let bundle = Bundle::read(body.as_bytes(), Vec::new(), &mut free).unwrap();
     let parts = Parts::of(&bundle, body.len()).unwrap();
     let riders = parts.command(TenantId::DEFAULT).riders;
     let Rider::Kv(check) = &riders[0] else { panic!() };
     assert!(check.required && matches!(check.kind, KvOpKind::Check { key: "k", expect: 3 }));
-    let Rider::Position(first) = &riders[2] else { panic!() };
+    let Rider::Timer(cancel) = &riders[2] else { panic!() };
+    assert_eq!((cancel.queue, cancel.key, &cancel.kind), ("q", "k", &TimerOpKind::Cancel));
+    let Rider::Position(first) = &riders[3] else { panic!() };
     let offset = Some(Offset(7));
     assert_eq!((first.partition, first.offset, first.start), ("Default", offset, GroupStart::New));
-    let Rider::Position(second) = &riders[3] else { panic!() };
+    let Rider::Position(second) = &riders[4] else { panic!() };
     assert_eq!((second.partition, second.offset, second.start), ("p", None, GroupStart::All));
 }
 
@@ -129,7 +138,11 @@ fn a_malformed_bundle_is_refused_with_the_place() {
         "400 Bad Request kv_bad_request kv_expiry_not_specified",
     );
     starts(json!({"kv": {}}), "bad_body the body is not a transaction");
-    starts(json!({"timers": [{"op": "cancel"}]}), "bad_request timers: ");
+    starts(
+        json!({"timers": [{"op": "cancel", "queue": "q"}]}),
+        "400 Bad Request timers_bad_request timers_missing_member",
+    );
+    starts(json!({"timers": {}}), "bad_body the body is not a transaction");
     starts(json!({"positions": [{"queue": "q"}]}), "bad_request position 0: ");
     starts(json!({"positions": [{"queue": "q", "consumerGroup": "g", "offset": -1}]}), "bad_body ");
 }

@@ -11,7 +11,7 @@ use crate::lost::{self, Range};
 use crate::step::{Partition, Queue, Step, bad_row, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::{StorageError, TablesMut};
 use crate::{Reading, Storage};
-use crate::{pin, run};
+use crate::{pin, run, timer};
 use queen_core::row::pin::PinValue;
 use queen_core::row::{
     CursorRow, GoneRow, GroupRow, PartitionRow, Row, RunRow, SegmentRow, SinkMark, key,
@@ -177,7 +177,7 @@ fn remove_queue<S: Storage>(
             break;
         }
     }
-    if !remove_dead_letters(step, queue, budget)? {
+    if !timer::remove_of_queue(step, queue, budget)? || !remove_dead_letters(step, queue, budget)? {
         return Ok(Left::More);
     }
     if !remove_messages(step, queue, gone, budget)? {

@@ -10,7 +10,7 @@ use crate::{Reading, group, run};
 use queen_core::row::transaction_id::TransactionIdExpiryRow;
 use queen_core::row::{
     CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
-    SegmentRow, TailMark, TransactionIdRow, key,
+    SegmentRow, TailMark, TimerRow, TransactionIdRow, key, timer,
 };
 use queen_core::run::RunHeader;
 use queen_core::table::Table;
@@ -152,7 +152,30 @@ pub fn tables_consistent(store: &impl Reading) -> Checked {
     segments_consistent(&check, store)?;
     ready_consistent(&check, store)?;
     every_backlog_is_known(&check, store)?;
+    timers_consistent(&check, store)?;
     transactions_consistent(&check, store)
+}
+
+/// Every timer has a payload and one place in the order of their tries, and all are counted.
+fn timers_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let timers = check.rows(store, Table::Timer)?;
+    for (row_key, value) in &timers {
+        let row: TimerRow = check.read(decode(row_key, value))?;
+        let what = || format!("timer {}: {row:?}", row_key.escape_ascii());
+        let due = timer::due_key(row.tries, row.number, row_key);
+        let due = check.read(store.get(Table::TimerDue, &due))?;
+        let payload = check.read(crate::timer::payload(store, row_key))?;
+        check.that(due.is_some() && payload.len() == row.payload_len as usize, what)?;
+        check.that(row.due <= row.tries, what)?;
+    }
+    let pending = check.read(crate::timer::all(store))?.pending;
+    let found = [Table::TimerDue, Table::TimerPayload].map(|table| check.rows(store, table));
+    for rows in found {
+        let (rows, timers) = (rows?.len(), timers.len());
+        let what = || format!("{timers} timers, {pending} counted, {rows} rows of each");
+        check.that(rows == timers && pending == timers as u64, what)?;
+    }
+    Ok(())
 }
 
 fn names_consistent(check: &Check, store: &impl Reading) -> Checked {

@@ -1,6 +1,6 @@
 //! The rules: a deterministic `apply` over ordered tables and queue logs.
 //!
-//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks and retention;
+//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks, timers and retention;
 //! the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
 //! (`queen-raft`), time (a command's stamp is the only clock here).
 //!
@@ -37,9 +37,11 @@ mod retention;
 pub mod run;
 mod segment;
 pub mod step;
+pub mod switch;
 pub mod tables;
 mod tick;
 pub mod timeline;
+pub mod timer;
 mod transaction;
 mod transaction_id;
 #[cfg(test)]

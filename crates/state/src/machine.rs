@@ -5,8 +5,8 @@
 use crate::step::{Memo, Step, get};
 use crate::tables::StorageError;
 use crate::{
-    Storage, ack, dead_letter_admin, group_admin, kv, lease, lock, pop, push, queue_admin, tick,
-    transaction,
+    Storage, ack, dead_letter_admin, group_admin, kv, lease, lock, pop, push, queue_admin, switch,
+    tick, timer, transaction,
 };
 use queen_core::command::Command;
 use queen_core::reply::{Event, Reply};
@@ -67,6 +67,9 @@ impl Machine {
             Command::BreakHolds(command) => tick::break_holds(&mut step, command),
             Command::Transaction(all) => transaction::apply(&mut step, all),
             Command::Locks(locks) => lock::apply(locks, stamp, step.store).map(Reply::Locks),
+            Command::Timers(timers) => timer::apply(&mut step, timers),
+            Command::FireTimers => timer::fire(&mut step),
+            Command::SetSwitches(change) => switch::set(&mut step, change),
         };
         step.flush_segments();
         reply

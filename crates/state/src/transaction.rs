@@ -1,10 +1,10 @@
 //! Transactions: acks, pushes and riders together, or nothing of them.
 //!
 //! Owns: the order in which the parts are decided and carried out, and what undoes all of them. Leaves
-//! to others: each part (`ack`, `push`, `kv`, `group_admin`), a transaction's form (`queen-http`).
+//! to others: each part (`ack`, `push`, `kv`, `timer`, `group_admin`), a transaction's form (`queen-http`).
 //!
 //! Every part is decided against the state before the transaction, and nothing is written before all
-//! are: acks, then pushes, then positions, then KV operations. A part is carried out as its own command
+//! are: acks, then pushes, then positions, then KV operations, then those on timers. A part is carried out as its own command
 //! would be, all of them under one stamp. Upholds `all-or-nothing`.
 //!
 //! An ack of a message that was settled before holds, as it does alone, with one exception: it is
@@ -17,10 +17,11 @@ use crate::kv::{Decided, Lost};
 use crate::push::Checked;
 use crate::step::{Partition, Step, partition_named};
 use crate::tables::StorageError;
-use crate::{Storage, ack, group, group_admin};
+use crate::{Storage, ack, group, group_admin, timer};
 use queen_core::QueueId;
 use queen_core::kv::KvOp;
 use queen_core::reply::{AckRefusal, Reply};
+use queen_core::timer::TimerOp;
 use queen_core::transaction::{
     Committed, Position, Rider, RiderResult, RolledBack, Transaction, TransactionOutcome,
 };
@@ -66,6 +67,10 @@ pub(crate) fn apply<S: Storage>(
         }
     };
 
+    if let Some(refusal) = timer::unsealed(step, tenant, timers(transaction).map(|(_, op)| op))? {
+        return Ok(Reply::Refused(refusal));
+    }
+
     let acks = acks.into_iter().map(|judged| judged.carry_out(step, &mut bounds));
     let acks = acks.collect::<Result<_, _>>()?;
     let pushes = pushes.append(step)?;
@@ -76,6 +81,10 @@ pub(crate) fn apply<S: Storage>(
     let results = kv.carry_out(tenant, step.stamp, step.store)?;
     for (rider, result) in places.into_iter().zip(results) {
         riders[rider] = RiderResult::Kv(result);
+    }
+    let set = timer::carry_out(step, tenant, timers(transaction).map(|(_, op)| op))?;
+    for ((rider, _), result) in timers(transaction).zip(set) {
+        riders[rider] = RiderResult::Timer(result);
     }
     outcome(step, Ok(Committed { acks, pushes, riders }))
 }
@@ -102,7 +111,17 @@ fn operations<'t, 'a>(
 ) -> impl Iterator<Item = (usize, &'t KvOp<'a>)> {
     transaction.riders.iter().enumerate().filter_map(|(at, rider)| match rider {
         Rider::Kv(op) => Some((at, op)),
-        Rider::Position(_) => None,
+        Rider::Position(_) | Rider::Timer(_) => None,
+    })
+}
+
+/// The operations on timers among the riders, each with its place among these.
+fn timers<'t, 'a>(
+    transaction: &'t Transaction<'a>,
+) -> impl Iterator<Item = (usize, &'t TimerOp<'a>)> {
+    transaction.riders.iter().enumerate().filter_map(|(at, rider)| match rider {
+        Rider::Timer(op) => Some((at, op)),
+        Rider::Kv(_) | Rider::Position(_) => None,
     })
 }
 
@@ -112,7 +131,7 @@ fn positions<'t, 'a>(
 ) -> impl Iterator<Item = (usize, &'t Position<'a>)> {
     transaction.riders.iter().enumerate().filter_map(|(at, rider)| match rider {
         Rider::Position(position) => Some((at, position)),
-        Rider::Kv(_) => None,
+        Rider::Kv(_) | Rider::Timer(_) => None,
     })
 }
 

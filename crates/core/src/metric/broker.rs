@@ -27,6 +27,16 @@ pub const ACK_REQUESTS: Family =
 /// Transactions.
 pub const TRANSACTIONS: Family =
     Family::counter("queen_transactions_total", "Answered transactions").by(&["outcome"]);
+/// Timers.
+pub const TIMERS: Family = Family::counter(
+    "queen_timers_total",
+    "Timers that requests to this node set and took away, and those that it fired, or put off since their \
+     payload was not encrypted yet, while it led",
+)
+.by(&["outcome"]);
+/// Timers that are set.
+pub const TIMERS_PENDING: Family =
+    Family::gauge("queen_timers_pending", "Timers that are set and have not become messages");
 /// Leases given back.
 pub const RETURNED_LEASES: Family =
     Family::counter("queen_returned_leases_total", "Batches given back as their client had gone");
@@ -104,6 +114,8 @@ pub const ALL: &[&Family] = &[
     &ACK_MESSAGES,
     &ACK_REQUESTS,
     &TRANSACTIONS,
+    &TIMERS,
+    &TIMERS_PENDING,
     &RETURNED_LEASES,
     &UPTIME,
     &RESIDENT_MEMORY,

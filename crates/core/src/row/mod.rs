@@ -20,6 +20,8 @@ pub mod pin;
 pub mod queue;
 pub mod run;
 pub mod segment;
+pub mod switch;
+pub mod timer;
 pub mod transaction_id;
 
 pub use cursor::{CursorRow, HeldLease};
@@ -32,6 +34,8 @@ pub use partition::{PartitionByIdRow, PartitionRow};
 pub use queue::{QueueNameRow, QueueRow};
 pub use run::RunRow;
 pub use segment::SegmentRow;
+pub use switch::SwitchesRow;
+pub use timer::{TimerRow, TimersRow};
 pub use transaction_id::{TransactionIdExpiryRow, TransactionIdRow, TransactionPlace};
 
 use crate::table::Table;
@@ -149,6 +153,9 @@ mod tests {
             read::<GoneRow>(&bytes);
             read::<LostRow>(&bytes);
             read::<LostWindowRow>(&bytes);
+            read::<TimerRow>(&bytes);
+            read::<TimersRow>(&bytes);
+            read::<SwitchesRow>(&bytes);
         }
     }
 }

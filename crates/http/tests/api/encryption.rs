@@ -1,6 +1,8 @@
 //! Encrypted queues over HTTP: what lies on the disk, what is handed out, and what is refused.
 
 use crate::node::{Node, messages};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use queen_broker::keyring::{Keyring, SecretKey};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -109,6 +111,39 @@ async fn what_a_transaction_pushes_is_sealed_too() {
     assert_eq!(messages(&node.pop("q").await)[0]["data"]["secret"], MARKER);
     assert_eq!(holding(node.dir(), MARKER), [""; 0]);
     assert!(!holding(node.dir(), "not-encrypted-here").is_empty());
+}
+
+#[tokio::test]
+async fn what_timers_become_is_sealed_from_the_start_and_what_was_set_before_when_it_is_due() {
+    let node = Node::start_with(ring(1, &[])).await;
+    let payload = STANDARD.encode(json!({"secret": MARKER}).to_string());
+    let set = |queue: &str, key: &str, delay: i64| {
+        json!({"op": "schedule", "queue": queue,
+        "timerKey": key, "delayMs": delay, "payload": payload})
+    };
+    let post = async |operation: Value| {
+        let reply = node.post("/api/v1/timers", json!([operation])).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    encrypted(&node, "q").await;
+    post(set("q", "k", 60_000)).await;
+    let peeked = node.get("/api/v1/timers/q/k").await.json();
+    let envelope = STANDARD.decode(peeked["payload"].as_str().unwrap()).unwrap();
+    assert_eq!(peeked["encrypted"], true);
+    assert!(!envelope.windows(MARKER.len()).any(|part| part == MARKER.as_bytes()));
+    let rider = json!({"timers": [set("q", "rider", 0)]});
+    let done = node.post("/api/v1/transaction", rider).await.json();
+    assert_eq!(done["success"], true, "{done}");
+    let popped = node.pop("q?wait=true&timeout=20000&consumerGroup=g&subscriptionMode=all").await;
+    assert_eq!(messages(&popped)[0]["data"]["secret"], MARKER);
+    assert_eq!(holding(node.dir(), MARKER), [""; 0]);
+
+    post(set("later", "k", 500)).await;
+    encrypted(&node, "later").await;
+    let popped = node.pop("later?wait=true&timeout=20000").await;
+    assert_eq!(messages(&popped)[0]["data"]["secret"], MARKER);
+    let log = holding(&node.dir().join("store/queues"), MARKER);
+    assert_eq!(log, [""; 0], "no queue's log has it in the clear");
 }
 
 #[tokio::test]

@@ -18,4 +18,5 @@ mod node;
 mod pop;
 mod push;
 mod queue;
+mod timer;
 mod transaction;

@@ -141,7 +141,7 @@ async fn what_is_malformed_is_a_400_with_its_code() {
         (json!({"operations": "x"}), 400, "code", "bad_body"),
         (json!({}), 400, "code", "bad_request"),
         (json!({"operations": [{"type": "timer"}]}), 400, "code", "bad_request"),
-        (json!({"timers": [{}]}), 400, "code", "bad_request"),
+        (json!({"timers": [{}]}), 400, "error", "timers_bad_request"),
         (json!({"kv": prefix}), 400, "error", "kv_get_prefix_not_allowed_in_transaction"),
         (json!({"kv": [{"op": "get", "ns": "n"}]}), 400, "error", "kv_bad_request"),
         (json!({"kv": large}), 413, "error", "kv_key_too_large"),
