@@ -98,7 +98,7 @@ impl Broker {
     }
 
     /// The letter with its payload in the clear; empty when it does not open.
-    fn show(&self, queue: &Queue, mut letter: Letter) -> ShownLetter {
+    pub(crate) fn show(&self, queue: &Queue, mut letter: Letter) -> ShownLetter {
         let row = &mut letter.row;
         let mut stuck = None;
         if row.encrypted {
@@ -129,13 +129,25 @@ impl Broker {
 
     /// Gives `each` every letter of a queue, newest failure first.
     async fn walk(&self, queue: QueueId, mut each: impl FnMut(Letter)) -> Result<(), Error> {
+        let all = |letter| {
+            each(letter);
+            true
+        };
+        self.walk_while(queue, all).await
+    }
+
+    /// Gives `each` the letters of a queue, newest failure first, until it wants no more.
+    pub(crate) async fn walk_while(
+        &self,
+        queue: QueueId,
+        mut each: impl FnMut(Letter) -> bool,
+    ) -> Result<(), Error> {
         let mut before: Option<Bytes> = None;
         loop {
             let page = self.read(|v| list::dead_letters(v, queue, before.as_deref(), STEP))?;
             before = page.last().map(|letter| letter.key.clone());
             let done = page.len() < STEP;
-            page.into_iter().for_each(&mut each);
-            if done {
+            if !page.into_iter().all(&mut each) || done {
                 return Ok(());
             }
             tokio::task::yield_now().await;

@@ -14,6 +14,7 @@
 mod ack;
 mod admission;
 mod broker;
+pub mod browse;
 mod clock;
 pub mod cluster;
 mod counters;
@@ -31,6 +32,7 @@ mod lifecycle;
 mod lock;
 mod machine;
 mod machine_snapshot;
+pub mod messages;
 mod parking;
 mod peers;
 mod pop;

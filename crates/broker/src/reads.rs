@@ -135,6 +135,32 @@ pub(crate) async fn read_claims(
     done.map_err(|e| Error::new(Code::Internal, e.to_string()))
 }
 
+/// A run by its place: queue, partition, first offset, row.
+pub(crate) type RunAt = (QueueId, PartitionId, Offset, RunRow);
+
+/// Reads whole runs, each for itself, or says why one cannot be read. Payloads stay sealed.
+pub(crate) async fn read_runs(
+    broker: &Broker,
+    runs: Vec<RunAt>,
+) -> Result<Vec<Result<Bytes, String>>, Error> {
+    let pieces = broker.read(|view| {
+        let pieces = runs.into_iter().map(|(queue, partition, first, row)| {
+            (partition, pieces(view, queue, &[(first, row)]))
+        });
+        Ok(pieces.collect::<Vec<_>>())
+    })?;
+    let reader = broker.clone();
+    let read = move || -> Vec<Result<Bytes, String>> {
+        let read = pieces.into_iter().flat_map(|(partition, pieces)| {
+            pieces.into_iter().flat_map(|piece| piece.read(&reader, partition)).collect::<Vec<_>>()
+        });
+        read.map(|(_, read)| read.map(|(bytes, _)| bytes)).collect()
+    };
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|e| Error::new(Code::Internal, format!("a read was cut off: {e}")))
+}
+
 /// Index rows of the runs that hold any of the offsets from `first` to before `end`.
 pub(crate) fn runs_of(
     view: &impl Tables,

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use queen_broker::dead_letters::{LetterFilter, ShownLetter};
 use queen_core::command::{DeadLetterRef, ReplayDeadLetter};
 use queen_core::reply::{PushedItem, Replayed};
-use queen_core::{MessageId, PartitionId, Stamp};
+use queen_core::{MessageId, PartitionId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -76,13 +76,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let offset = number("offset")?.unwrap_or(0).max(0);
     let (queue, group) = (query.get("queue"), query.get("consumerGroup"));
     let partition = query.get("partition");
-    let time = |name| match query.get(name) {
-        None => Ok(None),
-        Some(text) => match Stamp::parse_iso(&text) {
-            Some(at) => Ok(Some(at)),
-            None => Err(Refusal::bad_request(format!("{name}: {text:?} is not an ISO 8601 time"))),
-        },
-    };
+    let time = |name| query.time(name).map_err(Refusal::bad_request);
     let filter = LetterFilter {
         queue: queue.as_deref(),
         group: group.as_deref(),

@@ -23,6 +23,7 @@ mod kv;
 mod kv_answer;
 mod lease;
 mod lock;
+mod message;
 mod metrics;
 mod pop;
 mod process;

@@ -1,6 +1,7 @@
 //! Query parameters: decoded on demand, unknown ones ignored, the first of a name counts.
 
 use percent_encoding::percent_decode;
+use queen_core::Stamp;
 use std::borrow::Cow;
 
 /// The raw query of a request.
@@ -24,6 +25,13 @@ impl<'a> Query<'a> {
     /// The first value of a parameter. An empty value is as absent.
     pub(crate) fn get(self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(key, _)| key == name).map(|(_, v)| v).filter(|v| !v.is_empty())
+    }
+
+    /// A time, or what is wrong with it. An offset's `+` arrives as a blank when it is not encoded.
+    pub(crate) fn time(self, name: &str) -> Result<Option<Stamp>, String> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let at = Stamp::parse_iso(&text).or_else(|| Stamp::parse_iso(&text.replace(' ', "+")));
+        at.map(Some).ok_or_else(|| format!("{name}: {text:?} is not an ISO 8601 time"))
     }
 
     /// A whole number, or what is wrong with it.

@@ -6,8 +6,8 @@
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
-    ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, metrics, pop, push, queue,
-    status, switch, timer, transaction,
+    ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics, pop, push,
+    queue, status, switch, timer, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -78,6 +78,8 @@ routes! {
     GET "/api/v1/dlq" => [newest] dead_letter::list,
     DELETE "/api/v1/dlq" => dead_letter::purge,
     POST "/api/v1/dlq/:id/replay" => [newest] dead_letter::replay,
+    GET "/api/v1/messages" => [newest] message::browse,
+    GET "/api/v1/messages/:partitionId/:transactionId" => [newest] message::detail,
     POST "/api/v1/messages/:partitionId/:transactionId/retry" => [newest] dead_letter::retry_message,
     DELETE "/api/v1/messages/:partitionId/:transactionId" => dead_letter::delete_message,
     GET "/api/v1/consumer-groups" => [newest] group::list,

@@ -4,8 +4,10 @@
 //! reading payloads (the places say where, outside any lock), listings (`queue_read` and the like).
 
 pub mod backlog;
+pub mod browse;
 pub mod changed;
 pub mod list;
+pub mod message;
 
 pub use crate::group::{position as group_position, registered as group_registered};
 pub use crate::step::{partition_named, partition_with_id, queue_named, queue_with_id};

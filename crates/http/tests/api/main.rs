@@ -14,6 +14,7 @@ mod group;
 mod kv;
 mod lease;
 mod lock;
+mod message;
 mod node;
 mod pop;
 mod push;
