@@ -2,6 +2,7 @@
 
 use crate::Class;
 use crate::admission::Admission;
+use crate::autopilot::Rates;
 use crate::counters::Counters;
 use crate::following::Following;
 use crate::forward::told;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     pub(crate) ticker: Ticker,
     pub(crate) unreadable: HeldBack,
+    pub(crate) rates: Rates,
     pub(crate) counters: Arc<Counters>,
     pub(crate) deadline: Duration,
     /// This node's id.

@@ -13,12 +13,14 @@
 
 mod ack;
 mod admission;
+pub mod autopilot;
 mod broker;
 pub mod browse;
 mod clock;
 pub mod cluster;
 mod counters;
 pub mod dead_letters;
+pub mod discovery;
 mod disk;
 pub mod fetch;
 mod following;

@@ -3,6 +3,7 @@
 //! Owns: the order, the layout of the data directory (`store/`, `log/`), the options of all parts.
 
 use crate::admission::Admission;
+use crate::autopilot::Rates;
 use crate::broker::{Broker, Shared};
 use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
@@ -122,6 +123,7 @@ impl Broker {
             admission: Admission::new(options.write_bytes_max, options.settle_bytes_max),
             ticker: Ticker::default(),
             unreadable: HeldBack::default(),
+            rates: Rates::default(),
             counters,
             deadline: options.deadline,
             node_id: options.node_id,

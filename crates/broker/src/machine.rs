@@ -9,7 +9,7 @@ use crate::machine_snapshot::{Incoming, Outgoing};
 use crate::waiters::{Answered, To, Undelivered, Waiter};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use queen_core::command::Command;
+use queen_core::command::{Command, PopWith};
 use queen_core::entry::{self, EntryHeader};
 use queen_core::reply::{Event, Popped, Reply};
 use queen_core::{Stamp, TenantId};
@@ -80,7 +80,7 @@ fn apply_proposal(
         let command = Command::decode(bytes)
             .map_err(|e| format!("command {i} does not read ({e}): written by a newer release?"))?;
         let tenant = match &command {
-            Command::Pop(pop) => pop.tenant,
+            Command::Pop(pop) | Command::PopWith(PopWith { pop, .. }) => pop.tenant,
             _ => TenantId::DEFAULT,
         };
         let stamp: Stamp = header.stamp(i);

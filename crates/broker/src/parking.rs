@@ -169,6 +169,13 @@ impl Parking {
         self.lots.lock().parked
     }
 
+    /// Pops of a group on a queue that wait now for any partition.
+    pub(crate) fn parked_of(&self, queue: QueueId, group: &str) -> usize {
+        let lots = self.lots.lock();
+        let lot = lots.queues.get(&queue).and_then(|groups| groups.get(group));
+        lot.map_or(0, |lot| lot.any.len())
+    }
+
     /// Pops that wait now, by queue.
     pub(crate) fn parked_by_queue(&self) -> Vec<(QueueId, usize)> {
         let lots = self.lots.lock();
@@ -298,6 +305,11 @@ mod tests {
         assert!(b.rung() && !other.rung());
         assert_eq!(parking.parked(), 5);
         assert_eq!(parking.parked_by_queue(), [(QueueId(1), 1), (QueueId(2), 1)]);
+        assert_eq!(parking.parked_of(QueueId(1), "a"), 1);
+        assert_eq!(
+            (parking.parked_of(QueueId(1), "b"), parking.parked_of(QueueId(3), "a")),
+            (0, 0)
+        );
     }
 
     #[test]

@@ -16,12 +16,13 @@ use crate::reads::{Delivered, read_claims};
 use crate::ready::{Look, look};
 use crate::waiters::Undelivered;
 use parking_lot::Mutex;
-use queen_core::command::{Ack, AckItem, Command, LeaseClaim, Pop, Seek, SeekTo, Verdict};
+use queen_core::command::{Ack, AckItem, Command, LeaseClaim, Pop, PopWith, Seek, SeekTo, Verdict};
 use queen_core::limits::QUEUE_MODE_GROUP;
 use queen_core::reply::{Popped, Reply};
 use queen_core::row::{QueueRow, key};
 use queen_core::{Code, Error, LeaseId, Offset, QueueId, Stamp, TenantId};
-use queen_state::step::get;
+use queen_state::query::group_registered;
+use queen_state::step::{get, queue_named};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -41,6 +42,8 @@ pub struct Delivery {
     pub claims: Vec<Delivered>,
     /// Given up by whoever has handed the messages out; dropped, the claim goes back.
     pub undelivered: Option<Undelivered>,
+    /// The group conflates.
+    pub conflation: bool,
 }
 
 impl Delivery {
@@ -92,7 +95,7 @@ impl HeldBack {
     }
 }
 
-fn unreadable(pop: &Pop<'_>, why: &str) -> Error {
+pub(crate) fn unreadable(pop: &Pop<'_>, why: &str) -> Error {
     Error::new(Code::Internal, format!("queue {:?}, {why}", pop.queue))
 }
 
@@ -103,6 +106,34 @@ impl Broker {
     pub async fn pop(
         &self,
         pop: &Pop<'_>,
+        wait: Option<Duration>,
+    ) -> Result<Option<Delivery>, Error> {
+        self.pop_as(pop, false, wait).await
+    }
+
+    /// As [`Broker::pop`]; a group that is not registered yet conflates.
+    pub async fn pop_newest(
+        &self,
+        pop: &Pop<'_>,
+        wait: Option<Duration>,
+    ) -> Result<Option<Delivery>, Error> {
+        self.pop_as(pop, true, wait).await
+    }
+
+    /// Whether a group is registered on a queue as one that conflates.
+    pub fn conflates(&self, tenant: TenantId, queue: &str, group: &str) -> Result<bool, Error> {
+        self.read(|view| match queue_named(view, tenant, queue)? {
+            Some(queue) => {
+                Ok(group_registered(view, queue.id, group)?.is_some_and(|g| g.conflation))
+            }
+            None => Ok(false),
+        })
+    }
+
+    async fn pop_as(
+        &self,
+        pop: &Pop<'_>,
+        conflation: bool,
         wait: Option<Duration>,
     ) -> Result<Option<Delivery>, Error> {
         let end = wait.map(|wait| Instant::now() + wait);
@@ -118,7 +149,7 @@ impl Broker {
                 continue;
             }
             if seen.claim && empty < EMPTY_CLAIMS_MAX {
-                if let Some(delivery) = self.claim(pop, seen.queue).await? {
+                if let Some(delivery) = self.claim(pop, conflation, seen.queue).await? {
                     self.counters().pop_requests.add(1);
                     self.counters().pop_messages.add(delivery.messages());
                     return Ok(Some(delivery));
@@ -157,20 +188,27 @@ impl Broker {
         Ok((self.read(|view| look(view, pop, now))?, now))
     }
 
-    async fn claim(
+    /// Whether some payload of the queue may not be handed out, though it is claimed.
+    pub(crate) fn is_doubtful(&self, pop: &Pop<'_>, queue: Option<QueueId>) -> bool {
+        let sealing = &self.shared.sealing;
+        sealing.is_encrypted(pop.tenant, pop.queue)
+            || queue.is_some_and(|id| sealing.was_told(id) || self.shared.store.is_damaged(id))
+    }
+
+    pub(crate) async fn claim(
         &self,
         pop: &Pop<'_>,
+        conflation: bool,
         queue: Option<QueueId>,
     ) -> Result<Option<Delivery>, Error> {
-        let sealing = &self.shared.sealing;
-        let commits = pop.auto_ack
-            && (sealing.is_encrypted(pop.tenant, pop.queue)
-                || queue.is_some_and(|queue| {
-                    sealing.was_told(queue) || self.shared.store.is_damaged(queue)
-                }));
+        let commits = pop.auto_ack && self.is_doubtful(pop, queue);
         let asked = Pop { auto_ack: pop.auto_ack && !commits, ..pop.clone() };
-        let answered = self.ask(Class::Settle, &Command::Pop(asked), 128).await?;
-        let Reply::Pop(Popped { lease, claims }) = answered.reply else {
+        let command = match conflation {
+            false => Command::Pop(asked),
+            true => Command::PopWith(PopWith { pop: asked, queues: Vec::new(), conflation }),
+        };
+        let answered = self.ask(Class::Settle, &command, 128).await?;
+        let Reply::Pop(Popped { lease, claims, conflation }) = answered.reply else {
             return Err(Error::new(Code::Internal, "a pop was answered as something else"));
         };
         if claims.is_empty() {
@@ -199,14 +237,14 @@ impl Broker {
                 Some(undelivered) => undelivered.delivered(),
                 None => {}
             }
-            return Ok(Some(Delivery { lease: None, claims, undelivered: None }));
+            return Ok(Some(Delivery { lease: None, claims, undelivered: None, conflation }));
         }
         if damaged && lease.is_some() {
             // The consumer's lease is on what it was not given as well.
             let held = self.lease_time(pop, queue)?;
             self.hold(pop, unreadable, None, held);
         }
-        Ok(Some(Delivery { lease, claims, undelivered }))
+        Ok(Some(Delivery { lease, claims, undelivered, conflation }))
     }
 
     /// How long a consumer's lease lasts unless it extends it.
@@ -326,7 +364,12 @@ impl Broker {
 
     /// Moves a cursor back to a message that was committed at delivery and could not be handed out:
     /// the queue is not encrypted any more, but this message still is, or nobody knew of the damage.
-    async fn take_back(&self, pop: &Pop<'_>, claim: &Delivered, to: Offset) -> Result<(), Error> {
+    pub(crate) async fn take_back(
+        &self,
+        pop: &Pop<'_>,
+        claim: &Delivered,
+        to: Offset,
+    ) -> Result<(), Error> {
         let seek = Seek {
             tenant: pop.tenant,
             group: pop.group.unwrap_or(QUEUE_MODE_GROUP),

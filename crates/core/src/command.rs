@@ -55,10 +55,12 @@ pub enum Command<'a> {
     /// Turns timers that are due into messages, a bounded number of them.
     FireTimers,
     SetSwitches(SetSwitches),
+    #[serde(borrow)]
+    PopWith(PopWith<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 21;
+pub const KINDS: u32 = 22;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -145,6 +147,20 @@ pub struct Pop<'a> {
     pub auto_ack: bool,
     /// Where a group that is not registered yet starts.
     pub start: GroupStart,
+}
+
+/// A pop that asks for more than [`Pop`] can say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PopWith<'a> {
+    /// What is asked. Its queue counts only when there are no `queues`.
+    #[serde(borrow)]
+    pub pop: Pop<'a>,
+    /// Queues to claim from, in this order and under one lease. One that does not exist is left out.
+    #[serde(borrow)]
+    pub queues: Vec<&'a str>,
+    /// A group that is not registered yet conflates: of each partition it is given the newest message
+    /// only, and settles all below it with it.
+    pub conflation: bool,
 }
 
 /// Where a group starts in a queue.
@@ -394,7 +410,19 @@ mod tests {
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let last = Command::SetSwitches(SetSwitches::default()).encode();
+        let pop = Pop {
+            tenant: TenantId::DEFAULT,
+            queue: "q",
+            partition: None,
+            group: None,
+            batch: 1,
+            partitions: 1,
+            lease_seconds: None,
+            auto_ack: false,
+            start: GroupStart::New,
+        };
+        let last = PopWith { pop, queues: Vec::new(), conflation: false };
+        let last = Command::PopWith(last).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0, 0, 0, 0]).is_err());
     }

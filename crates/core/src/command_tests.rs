@@ -164,6 +164,16 @@ fn samples() -> Vec<Command<'static>> {
         Command::FireTimers,
         Command::SetSwitches(SetSwitches { timers_fire: Some(false), ..SetSwitches::default() }),
         Command::Transaction(transaction_of_timers()),
+        Command::PopWith(PopWith {
+            pop: pop(GroupStart::New, None),
+            queues: vec!["a", "b"],
+            conflation: false,
+        }),
+        Command::PopWith(PopWith {
+            pop: pop(GroupStart::All, Some("g")),
+            queues: Vec::new(),
+            conflation: true,
+        }),
     ]
 }
 
@@ -193,7 +203,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..27, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..29, position in 0usize..29, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -70,6 +70,8 @@ pub struct Popped {
     pub lease: Option<LeaseId>,
     /// Claims in order of delivery; empty when there was nothing to deliver.
     pub claims: Vec<Claim>,
+    /// The group conflates.
+    pub conflation: bool,
 }
 
 /// A contiguous batch of one partition.
@@ -100,6 +102,8 @@ pub struct AckOutcome {
     pub dead_lettered: bool,
     /// It was settled before.
     pub noop: bool,
+    /// Messages below it that were settled with it and never delivered: the group conflates.
+    pub conflated: u64,
 }
 
 /// Why an ack was refused.

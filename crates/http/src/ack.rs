@@ -179,6 +179,10 @@ fn write(items: &[Item<'_>], outcomes: &[AckOutcome]) -> String {
         out.push_str(word(outcome.dead_lettered));
         out.push_str(",\"noop\":");
         out.push_str(word(outcome.noop));
+        if outcome.conflated > 0 {
+            out.push_str(",\"conflated\":");
+            put_number(&mut out, outcome.conflated);
+        }
         out.push('}');
     }
     out.push(']');

@@ -60,7 +60,8 @@ impl Body for Whole {
     }
 }
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The type of JSON bodies.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// An answer of this status, type and body.
@@ -80,11 +81,6 @@ pub(crate) fn with_body(status: StatusCode, kind: HeaderValue, body: Whole) -> A
 /// A JSON body that is a text already.
 pub(crate) fn json_text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer(status, JSON, body)
-}
-
-/// A JSON body that someone is told about when it goes out.
-pub(crate) fn json_held(status: StatusCode, bytes: Bytes, held: Box<dyn Held>) -> Answer {
-    with_body(status, JSON, Whole::holding(bytes, held))
 }
 
 /// A JSON body of any serialisable value.

@@ -58,7 +58,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
             "subscriptionMode": mode(&group),
             "subscriptionTimestamp": group.row.start.to_iso(),
             "subscriptionCreatedAt": group.row.registered.to_iso(),
-            "conflation": false,
+            "conflation": group.row.conflation,
         }));
     }
     Ok(json(StatusCode::OK, &rows))
@@ -96,7 +96,7 @@ pub(crate) async fn detail(call: Call) -> Result<Answer, Refusal> {
                 }));
             })
             .await?;
-        let on_queue = json!({"conflation": false, "partitions": partitions});
+        let on_queue = json!({"conflation": group.row.conflation, "partitions": partitions});
         body.insert(group.queue.row.name, on_queue);
     }
     Ok(json(StatusCode::OK, &body))

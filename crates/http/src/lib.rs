@@ -26,6 +26,8 @@ mod lock;
 mod message;
 mod metrics;
 mod pop;
+mod pop_answer;
+mod pop_frames;
 mod process;
 mod push;
 mod query;

@@ -1,21 +1,24 @@
-//! `GET /api/v1/pop/queue/:queue[/partition/:partition]`: leasing a batch.
+//! `GET /api/v1/pop/queue/:queue[/partition/:partition]` and `GET /api/v1/pop`: leasing a batch.
 //!
-//! Owns: the parameters, the shape of the answer, and that an answer which never went out gives its
-//! batch back. Leaves to others: what is claimed (`queen-state`), waiting (`queen-broker`).
+//! Owns: the parameters, and that an answer which never went out gives its batch back. Leaves to
+//! others: the two forms of the answer (`pop_answer`, `pop_frames`), what is claimed (`queen-state`),
+//! waiting, discovery and sizes (`queen-broker`).
 
-use crate::answer::{Answer, Held, Refusal, json_held, json_text, no_content};
+use crate::answer::{Answer, Held, JSON, Refusal, Whole, answer, json_text, no_content, with_body};
 use crate::call::Call;
+use crate::pop_answer::{self, Own};
+use crate::pop_frames::{self, FRAMES};
 use crate::push::name_too_long;
 use crate::query::{on, whole};
-use crate::text::{put_json_str, put_number, put_uuid};
-use bytes::Bytes;
 use hyper::StatusCode;
-use queen_broker::{Delivery, Message, Undelivered};
+use queen_broker::autopilot::Sizes;
+use queen_broker::discovery::Labels;
+use queen_broker::{Delivery, Undelivered};
+use queen_core::Stamp;
 use queen_core::command::{GroupStart, Pop};
 use queen_core::limits::{
     NAME_BYTES_MAX, POP_BATCH_DEFAULT, POP_BATCH_MAX, POP_PARTITIONS_MAX, QUEUE_MODE_GROUP,
 };
-use queen_core::{MessageId, Stamp};
 use std::time::Duration;
 
 /// Longest wait that a request may ask for.
@@ -23,16 +26,22 @@ const WAIT_MS_MAX: i64 = 60_000;
 /// Wait when the request does not say how long.
 const WAIT_MS_DEFAULT: i64 = 30_000;
 
+/// Lease of a discovery, whose queues may each have another, seconds.
+const DISCOVERY_LEASE_SECONDS: u32 = 60;
+
 /// What a request asks for, its names apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
-    batch: u32,
-    partitions: u32,
+    batch: Option<u32>,
+    partitions: Option<u32>,
     wait: Option<Duration>,
     group: Option<String>,
     lease_seconds: Option<u32>,
     auto_ack: bool,
     start: GroupStart,
+    conflation: bool,
+    autopilot: bool,
+    frames: bool,
 }
 
 /// `GET /api/v1/pop/queue/:queue`.
@@ -45,16 +54,6 @@ pub(crate) async fn partition(call: Call) -> Result<Answer, Refusal> {
     pop(call, true).await
 }
 
-/// `GET /api/v1/pop`: discovery by label.
-pub(crate) async fn discovery(call: Call) -> Result<Answer, Refusal> {
-    let query = call.query();
-    let text = match (query.get("namespace"), query.get("task")) {
-        (None, None) => "namespace or task is required",
-        _ => "popping by namespace or task is not supported yet: pop the queues by name",
-    };
-    Err(Refusal::Pop(text.to_owned()))
-}
-
 async fn pop(call: Call, fixed: bool) -> Result<Answer, Refusal> {
     let wish = wish(&call).map_err(Refusal::Pop)?;
     let queue = call.param(0);
@@ -63,25 +62,95 @@ async fn pop(call: Call, fixed: bool) -> Result<Answer, Refusal> {
     if queue.len() + longer > NAME_BYTES_MAX {
         return Err(name_too_long("the pop", queue.len() + longer));
     }
-    let pop = Pop {
-        tenant: call.tenant(),
-        queue,
-        partition,
-        group: wish.group.as_deref(),
-        batch: wish.batch,
-        partitions: if fixed { 1 } else { wish.partitions },
-        lease_seconds: wish.lease_seconds,
-        auto_ack: wish.auto_ack,
-        start: wish.start,
+    let (broker, mut pop) = (call.broker(), wish.pop(&call, queue, partition));
+    let mut own = Own::default();
+    if wish.autopilot {
+        let chosen = broker.autopilot(&pop)?;
+        pop.batch = wish.batch.unwrap_or(chosen.batch);
+        if !fixed {
+            pop.partitions = wish.partitions.unwrap_or(chosen.partitions);
+        }
+        own.autopilot = Some(Sizes { batch: pop.batch, partitions: pop.partitions });
+    }
+    let delivery = match wish.conflation {
+        true => broker.pop_newest(&pop, wish.wait).await?,
+        false => broker.pop(&pop, wish.wait).await?,
     };
-    let Some(delivery) = call.broker().pop(&pop, wish.wait).await? else {
-        return Ok(no_content());
+    own.conflation = match (&delivery, pop.group) {
+        (Some(delivery), _) => delivery.conflation,
+        (None, Some(group)) => broker.conflates(pop.tenant, queue, group)?,
+        (None, None) => false,
     };
-    let body = Bytes::from(write(queue, wish.group.as_deref(), &delivery));
-    Ok(match delivery.undelivered {
-        Some(claim) => json_held(StatusCode::OK, body, Box::new(OnTheWay(claim))),
-        None => json_text(StatusCode::OK, body),
-    })
+    own.conflict = wish.conflation && !own.conflation;
+    if let (true, Some(delivery)) = (wish.autopilot, &delivery) {
+        broker.handed(&pop, delivery);
+    }
+    Ok(answer_of(queue, &wish, delivery, &own))
+}
+
+/// `GET /api/v1/pop`: discovery by label.
+pub(crate) async fn discovery(call: Call) -> Result<Answer, Refusal> {
+    let query = call.query();
+    let [namespace, task] = ["namespace", "task"].map(|name| query.get(name));
+    if namespace.is_none() && task.is_none() {
+        return Err(Refusal::Pop("namespace or task is required".to_owned()));
+    }
+    let wish = wish(&call).map_err(Refusal::Pop)?;
+    let group = wish.group.as_deref().map_or(0, str::len);
+    if group > NAME_BYTES_MAX {
+        return Err(name_too_long("the pop", group));
+    }
+    let mut pop = wish.pop(&call, "", None);
+    pop.lease_seconds = pop.lease_seconds.or(Some(DISCOVERY_LEASE_SECONDS));
+    let labels = Labels { namespace: namespace.as_deref(), task: task.as_deref() };
+    let found = call.broker().discover(&pop, labels, wish.conflation).await?;
+    let sizes = Sizes { batch: pop.batch, partitions: pop.partitions };
+    let own = Own {
+        conflation: found.conflates,
+        conflict: wish.conflation && !found.conflates,
+        autopilot: wish.autopilot.then_some(sizes),
+    };
+    Ok(answer_of("", &wish, found.delivery, &own))
+}
+
+/// The answer of a pop that found this.
+fn answer_of(queue: &str, wish: &Wish, delivery: Option<Delivery>, own: &Own) -> Answer {
+    let Some(delivery) = delivery else {
+        return match own.conflation || own.conflict {
+            true => json_text(StatusCode::OK, pop_answer::nothing(own)),
+            false => no_content(),
+        };
+    };
+    let group = wish.group.as_deref().unwrap_or(QUEUE_MODE_GROUP);
+    let (kind, body) = match wish.frames {
+        true => (FRAMES, pop_frames::write(queue, group, &delivery, own)),
+        false => (JSON, pop_answer::write(queue, group, &delivery, own).into_bytes()),
+    };
+    match delivery.undelivered {
+        Some(claim) => {
+            let held = Box::new(OnTheWay(claim));
+            with_body(StatusCode::OK, kind, Whole::holding(body.into(), held))
+        }
+        None => answer(StatusCode::OK, kind, body),
+    }
+}
+
+impl Wish {
+    /// The pop of a queue, with the sizes asked for or the usual ones.
+    fn pop<'a>(&'a self, call: &Call, queue: &'a str, partition: Option<&'a str>) -> Pop<'a> {
+        let partitions = if partition.is_some() { 1 } else { self.partitions.unwrap_or(1) };
+        Pop {
+            tenant: call.tenant(),
+            queue,
+            partition,
+            group: self.group.as_deref(),
+            batch: self.batch.unwrap_or(POP_BATCH_DEFAULT),
+            partitions,
+            lease_seconds: self.lease_seconds,
+            auto_ack: self.auto_ack,
+            start: self.start,
+        }
+    }
 }
 
 /// A batch whose answer is on its way.
@@ -95,19 +164,24 @@ impl Held for OnTheWay {
 
 fn wish(call: &Call) -> Result<Wish, String> {
     let mut wish = Wish {
-        batch: POP_BATCH_DEFAULT,
-        partitions: 1,
+        batch: None,
+        partitions: None,
         wait: None,
         group: None,
         lease_seconds: None,
         auto_ack: false,
         start: GroupStart::New,
+        conflation: false,
+        autopilot: false,
+        frames: false,
     };
     let (mut wait, mut wait_ms, mut from) = (false, WAIT_MS_DEFAULT, None);
     for (name, value) in call.query().pairs().filter(|(_, value)| !value.is_empty()) {
         match &*name {
-            "batch" => wish.batch = within(&name, &value, POP_BATCH_MAX)?,
-            "partitions" => wish.partitions = within(&name, &value, POP_PARTITIONS_MAX)?,
+            "batch" => wish.batch = Some(within(&name, &value, POP_BATCH_MAX)?),
+            "partitions" => {
+                wish.partitions = Some(within(&name, &value, POP_PARTITIONS_MAX)?);
+            }
             "wait" => wait = on(&value),
             "timeout" => wait_ms = whole(&name, &value)?.clamp(0, WAIT_MS_MAX),
             "consumerGroup" => {
@@ -120,14 +194,21 @@ fn wish(call: &Call) -> Result<Wish, String> {
             "autoAck" | "commitOnDelivery" => wish.auto_ack |= on(&value),
             "subscriptionMode" => wish.start = mode(&value),
             "subscriptionFrom" => from = Some(start_from(&value)?),
-            "conflation" if on(&value) => {
-                return Err("conflation is not supported yet: pop without it".to_owned());
-            }
+            "conflation" => wish.conflation = on(&value),
+            "autopilot" => wish.autopilot = on(&value),
+            "frames" => wish.frames = on(&value),
             _ => {}
         }
     }
     wish.start = from.unwrap_or(wish.start);
     wish.wait = wait.then(|| Duration::from_millis(wait_ms as u64));
+    if wish.conflation && wish.group.is_none() {
+        return Err("conflation needs a consumerGroup: it is a policy of the group".to_owned());
+    }
+    if wish.conflation && wish.auto_ack {
+        let text = "conflation settles with an ack what was not delivered: leave autoAck out";
+        return Err(text.to_owned());
+    }
     Ok(wish)
 }
 
@@ -157,108 +238,6 @@ fn start_from(text: &str) -> Result<GroupStart, String> {
         .ok_or_else(|| {
             format!("parameter subscriptionFrom: {text:?} is neither now nor an ISO 8601 time")
         })
-}
-
-/// What the messages of a batch repeat.
-struct Common {
-    /// From the creation's closing quote to the offset.
-    tail: String,
-    /// The stamp written last, and its text.
-    created: (Stamp, String),
-}
-
-fn write(queue: &str, group: Option<&str>, delivery: &Delivery) -> String {
-    let payloads: usize = delivery.claims.iter().map(|claim| claim.bytes()).sum();
-    let mut out = String::with_capacity(512 + payloads + delivery.messages() as usize * 420);
-    let mut lease = String::from("\"");
-    if let Some(id) = delivery.lease {
-        put_uuid(&mut lease, &id.0);
-    }
-    lease.push('"');
-    let group = group.unwrap_or(QUEUE_MODE_GROUP);
-    out.push_str("{\"success\":true,\"queue\":");
-    put_json_str(&mut out, queue);
-    if let Some(first) = delivery.claims.first() {
-        out.push_str(",\"partition\":");
-        put_json_str(&mut out, &first.claim.partition_name);
-        out.push_str(",\"partitionId\":\"");
-        put_number(&mut out, first.claim.partition.0);
-        out.push('"');
-    }
-    out.push_str(",\"leaseId\":");
-    out.push_str(&lease);
-    out.push_str(",\"consumerGroup\":");
-    put_json_str(&mut out, group);
-    out.push_str(",\"partitionsClaimed\":");
-    put_number(&mut out, delivery.claims.len() as u64);
-    out.push_str(",\"messages\":[");
-    let mut comma = false;
-    for delivered in &delivery.claims {
-        let claim = &delivered.claim;
-        let mut tail = String::from("\",\"partitionId\":\"");
-        put_number(&mut tail, claim.partition.0);
-        tail.push_str("\",\"partition\":");
-        put_json_str(&mut tail, &claim.partition_name);
-        tail.push_str(",\"leaseId\":");
-        tail.push_str(&lease);
-        tail.push_str(",\"consumerGroup\":");
-        put_json_str(&mut tail, group);
-        tail.push_str(",\"deliveryAttempt\":");
-        put_number(&mut tail, u64::from(claim.attempt));
-        tail.push_str(",\"offset\":");
-        let mut common = Common { tail, created: (Stamp::ZERO, String::new()) };
-        for message in delivered.messages() {
-            if std::mem::replace(&mut comma, true) {
-                out.push(',');
-            }
-            let id = MessageId::mint(message.stamp, claim.partition, message.offset);
-            write_message(&mut out, &mut common, id, &message);
-        }
-    }
-    out.push_str("]}");
-    out
-}
-
-fn write_message(out: &mut String, common: &mut Common, minted: MessageId, message: &Message<'_>) {
-    let frame = &message.frame;
-    let id = frame.message_id.unwrap_or(minted.0);
-    out.push_str("{\"id\":\"");
-    put_uuid(out, &id);
-    out.push_str("\",\"transactionId\":");
-    match frame.transaction_id {
-        Some(given) => put_json_str(out, given),
-        None => {
-            out.push('"');
-            put_uuid(out, &id);
-            out.push('"');
-        }
-    }
-    match frame.trace_id {
-        None => out.push_str(",\"traceId\":null,\"data\":"),
-        Some(trace) => {
-            out.push_str(",\"traceId\":\"");
-            put_uuid(out, &trace);
-            out.push_str("\",\"data\":");
-        }
-    }
-    // A payload is the JSON text that was pushed.
-    match std::str::from_utf8(frame.payload) {
-        Ok(payload) if !payload.is_empty() => out.push_str(payload),
-        _ => out.push_str("null"),
-    }
-    out.push_str(",\"producerSub\":");
-    match frame.producer {
-        Some(producer) => put_json_str(out, producer),
-        None => out.push_str("null"),
-    }
-    out.push_str(",\"createdAt\":\"");
-    if common.created.0 != message.stamp || common.created.1.is_empty() {
-        common.created = (message.stamp, message.stamp.to_iso());
-    }
-    out.push_str(&common.created.1);
-    out.push_str(&common.tail);
-    put_number(out, message.offset.0);
-    out.push('}');
 }
 
 #[cfg(test)]

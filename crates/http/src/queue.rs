@@ -248,6 +248,12 @@ pub(crate) async fn depth(call: Call) -> Result<Answer, Refusal> {
         })
         .await?;
     let messages = &totals.messages;
+    let conflation = broker.conflates(call.tenant(), name, group)?;
+    // Of each partition there is one message to come.
+    let effective = match conflation {
+        true => (totals.partitions_pending, totals.partitions_ready),
+        false => (messages.pending, messages.ready),
+    };
     let body = json!({
         "queue": name,
         "group": group,
@@ -256,9 +262,9 @@ pub(crate) async fn depth(call: Call) -> Result<Answer, Refusal> {
         "ready": messages.ready,
         "partitionsPending": totals.partitions_pending,
         "partitionsReady": totals.partitions_ready,
-        "conflation": false,
-        "effectivePending": messages.pending,
-        "effectiveReady": messages.ready,
+        "conflation": conflation,
+        "effectivePending": effective.0,
+        "effectiveReady": effective.1,
         "partitions": partitions,
     });
     Ok(json(StatusCode::OK, &body))

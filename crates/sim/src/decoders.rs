@@ -325,6 +325,7 @@ fn row_samples() -> Vec<Vec<u8>> {
         mode: GroupStart::All,
         start: Stamp::ZERO,
         scanned: queen_core::row::group::TailMark::before(at),
+        conflation: true,
     };
     let run =
         RunRow { segment: 1, position: 99, count: 3, stamp: at, frames_len: 77, own_ids: true };

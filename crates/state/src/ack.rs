@@ -177,16 +177,21 @@ impl Judged<'_, '_> {
         for Accepted { target, items } in std::mem::take(&mut self.accepted) {
             let held = lease::live(&target.cursor, step.stamp);
             let settlement = Settlement::of(&target, self.items, &items);
+            let passed = settlement.passed(&target);
             for (&offset, error) in &settlement.letters {
                 let (retries, group) = (target.cursor.failures, self.group);
                 let failed = Failed { partition: &target.partition, group, offset, retries, error };
                 dead_letter::file(step, &failed, bounds.letters)?;
                 bounds.letters += 1;
             }
+            let target_conflates = target.group.conflation;
             let released = settlement.store(step, target)?;
             for (index, offset) in items {
                 self.outcomes[index].lease_released = released && held.is_some();
                 self.outcomes[index].dead_lettered = settlement.letters.contains_key(&offset);
+                if target_conflates && offset.plus(1) == settlement.next {
+                    self.outcomes[index].conflated = passed;
+                }
             }
         }
         Ok(self.outcomes)
@@ -284,6 +289,11 @@ impl<'a> Settlement<'a> {
             }
         }
         settlement
+    }
+
+    /// Messages that the cursor passes below the one that it comes to stand behind.
+    fn passed(&self, target: &Target) -> u64 {
+        self.next.0.saturating_sub(target.cursor.next.0 + 1)
     }
 
     /// Moves the cursor; whether the batch is over.

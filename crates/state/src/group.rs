@@ -66,6 +66,7 @@ pub(crate) fn register<S: Storage>(
     queue: QueueId,
     name: &str,
     start: GroupStart,
+    conflation: bool,
 ) -> Result<GroupRow, StorageError> {
     if let Some(row) = registered(&*step.store, queue, name)? {
         return Ok(row);
@@ -81,7 +82,7 @@ pub(crate) fn register<S: Storage>(
         GroupStart::From(from) => from,
     };
     let scanned = TailMark::before(start);
-    let row = GroupRow { id, registered: step.stamp, mode, start, scanned };
+    let row = GroupRow { id, registered: step.stamp, mode, start, scanned, conflation };
     step.insert(&key::group(queue, name), &row);
     Ok(row)
 }

@@ -69,6 +69,7 @@ fn seek_queue<S: Storage>(
         mode: old.map_or(mode, |old| old.mode),
         start,
         scanned,
+        conflation: old.is_some_and(|old| old.conflation),
     };
     step.put(&group_key, &row);
     // Whoever waits knows the group by its old id: everybody looks again.
@@ -91,7 +92,7 @@ fn seek_partition<S: Storage>(
         SeekTo::Time(at) => run::first_stamped(&*step.store, row, row.log_start, at)?,
         SeekTo::Offset(offset) => offset,
     };
-    let group = group::register(step, queue, command.group, GroupStart::New)?.id;
+    let group = group::register(step, queue, command.group, GroupStart::New, false)?.id;
     move_cursor(step, group, &partition, next)?;
     Ok(Reply::Seek(Some(1)))
 }

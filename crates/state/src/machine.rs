@@ -70,6 +70,7 @@ impl Machine {
             Command::Timers(timers) => timer::apply(&mut step, timers),
             Command::FireTimers => timer::fire(&mut step),
             Command::SetSwitches(change) => switch::set(&mut step, change),
+            Command::PopWith(with) => pop::apply_with(&mut step, with),
         };
         step.flush_segments();
         reply

@@ -6,6 +6,9 @@
 //! Two tables are merged by stamp, so that whoever waits longest comes first: `Ready`, where the
 //! group has been before, and `Tail` after the group's `scanned` mark, where it has not looked
 //! since the last write. A push touches only `Tail`: it costs the same for any number of groups.
+//!
+//! A group that conflates is given the newest message of a partition and holds all up to it: with its
+//! ack the cursor passes those below, and when it fails or is given back none of them is settled.
 
 use crate::Storage;
 use crate::group;
@@ -13,7 +16,7 @@ use crate::lease;
 use crate::ready::{Visible, visible};
 use crate::step::{Partition, Queue, Step, partition_named, partition_with_id, parts};
 use crate::tables::StorageError;
-use queen_core::command::Pop;
+use queen_core::command::{Pop, PopWith};
 use queen_core::limits::POP_PARTITIONS_MAX;
 use queen_core::options::QueueOptions;
 use queen_core::reply::{Claim, Popped, Reply};
@@ -31,7 +34,7 @@ const LOOKS: usize = 4096;
 /// Rows read at a time.
 const CHUNK: usize = 32;
 
-/// A pop under way.
+/// A pop under way in one queue.
 struct Claiming {
     queue: Arc<Queue>,
     group: GroupRow,
@@ -53,27 +56,68 @@ pub(crate) fn apply<S: Storage>(
     step: &mut Step<'_, S>,
     pop: &Pop<'_>,
 ) -> Result<Reply, StorageError> {
+    from_own(step, pop, false)
+}
+
+/// Claims messages for a group: of several queues, or the newest ones only.
+pub(crate) fn apply_with<S: Storage>(
+    step: &mut Step<'_, S>,
+    with: &PopWith<'_>,
+) -> Result<Reply, StorageError> {
+    if with.queues.is_empty() {
+        return from_own(step, &with.pop, with.conflation);
+    }
+    let mut popped = Popped::default();
+    for name in &with.queues {
+        if let Some(queue) = step.queue(with.pop.tenant, name)? {
+            from_queue(step, &with.pop, queue, with.conflation, &mut popped)?;
+        }
+    }
+    Ok(Reply::Pop(popped))
+}
+
+/// Claims from the pop's own queue, which is created when missing and a named group asks.
+fn from_own<S: Storage>(
+    step: &mut Step<'_, S>,
+    pop: &Pop<'_>,
+    conflation: bool,
+) -> Result<Reply, StorageError> {
+    let mut popped = Popped::default();
     let queue = match step.queue(pop.tenant, pop.queue)? {
         Some(queue) => queue,
-        None if pop.group.is_none() => return Ok(Reply::Pop(Popped::default())),
+        None if pop.group.is_none() => return Ok(Reply::Pop(popped)),
         None => step.create_queue(pop.tenant, pop.queue, QueueOptions::implicit(pop.queue))?,
     };
+    from_queue(step, pop, queue, conflation, &mut popped)?;
+    Ok(Reply::Pop(popped))
+}
+
+/// Claims from a queue, beside what was claimed from others; registers the group there.
+fn from_queue<S: Storage>(
+    step: &mut Step<'_, S>,
+    pop: &Pop<'_>,
+    queue: Arc<Queue>,
+    conflation: bool,
+    popped: &mut Popped,
+) -> Result<(), StorageError> {
     let name = group::name_of(pop.group);
-    let group = group::register(step, queue.id, name, pop.start)?;
+    let group = group::register(step, queue.id, name, pop.start, conflation)?;
     lease::sweep(step, SWEEP)?;
     let seconds = match pop.lease_seconds {
         Some(seconds) => u64::from(seconds),
         None => queue.row.options.lease_time.max(0) as u64,
     };
     let expires = step.stamp.plus_seconds(seconds.max(1));
+    let claims = std::mem::take(&mut popped.claims);
+    let taken: u64 = claims.iter().map(|claim| claim.end.0 - claim.first.0).sum();
     let mut claiming = Claiming {
         queue,
         group,
         lease: HeldLease { id: LeaseId::mint(step.stamp), end: Offset(0), expires },
         auto_ack: pop.auto_ack,
         partitions: pop.partitions.clamp(1, POP_PARTITIONS_MAX) as usize,
-        messages: u64::from(pop.batch),
-        claims: Vec::new(),
+        messages: u64::from(pop.batch).saturating_sub(taken),
+        claims,
     };
     match pop.partition {
         _ if !claiming.wants_more() => {}
@@ -84,8 +128,10 @@ pub(crate) fn apply<S: Storage>(
         step.put(&key::group(claiming.queue.id, name), &claiming.group);
     }
     let leased = !pop.auto_ack && !claiming.claims.is_empty();
-    let lease = leased.then_some(claiming.lease.id);
-    Ok(Reply::Pop(Popped { lease, claims: claiming.claims }))
+    popped.lease = leased.then_some(claiming.lease.id);
+    popped.claims = claiming.claims;
+    popped.conflation |= group.conflation;
+    Ok(())
 }
 
 /// Claims from one partition.
@@ -210,8 +256,12 @@ fn claim<S: Storage>(
     end: Offset,
 ) -> Result<(), StorageError> {
     let (group, id) = (claiming.group.id, partition.row.id);
-    let end = end.min(first.plus(claiming.messages));
-    if first >= cursor.delivered {
+    // A group that conflates holds all there is and is given the last of it.
+    let (given, end) = match claiming.group.conflation {
+        true => (Offset(end.0 - 1), end),
+        false => (first, end.min(first.plus(claiming.messages))),
+    };
+    if given >= cursor.delivered {
         cursor.attempts = 0;
     }
     let attempt = cursor.attempts.saturating_add(1);
@@ -232,12 +282,12 @@ fn claim<S: Storage>(
         step.hold(group, id, &mut cursor, HeldLease { end, ..claiming.lease });
     }
     step.put(&key::cursor(group, id), &cursor);
-    claiming.messages -= end.0 - first.0;
+    claiming.messages -= end.0 - given.0;
     claiming.claims.push(Claim {
         queue: claiming.queue.id,
         partition: id,
         partition_name: partition.name.clone(),
-        first,
+        first: given,
         end,
         attempt,
     });

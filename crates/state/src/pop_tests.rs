@@ -320,3 +320,112 @@ fn messages_are_located_over_runs() {
     let none = crate::query::messages(&world.store, PartitionId(99), first, end).unwrap();
     assert!(none.is_empty());
 }
+
+fn with(pop: Pop<'static>, queues: &[&'static str], conflation: bool) -> Command<'static> {
+    Command::PopWith(PopWith { pop, queues: queues.to_vec(), conflation })
+}
+
+fn popped(world: &mut World, command: &Command<'_>) -> Popped {
+    match world.apply(command) {
+        Reply::Pop(popped) => popped,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn several_queues_share_one_lease_one_batch_and_the_order_asked_for() {
+    let mut world = World::new();
+    for (queue, count) in [("a", 3), ("b", 2), ("c", 4)] {
+        world.push(queue, "p", count);
+    }
+    let wide = Pop { partitions: 9, ..pop("", Some("g"), 6) };
+    let first = popped(&mut world, &with(wide.clone(), &["b", "none", "c", "a"], false));
+    assert_eq!(spans(&first), [("p", 0, 2), ("p", 0, 4)]);
+    assert!(first.lease.is_some() && !first.conflation);
+    assert_eq!(world.one("c", "g", 9), None, "it is held under the same lease");
+    complete(&mut world, "g", &first);
+    let narrow = Pop { partitions: 1, ..wide.clone() };
+    let second = popped(&mut world, &with(narrow, &["b", "c", "a"], false));
+    assert_eq!(spans(&second), [("p", 0, 3)]);
+    // Every queue named knows the group, whatever was claimed of it.
+    world.push("a", "q", 1);
+    let new = Pop { start: GroupStart::New, group: Some("late"), ..wide };
+    assert!(spans(&popped(&mut world, &with(new.clone(), &["a", "b"], false))).is_empty());
+    world.push("b", "p", 1);
+    assert_eq!(spans(&popped(&mut world, &with(new, &["a", "b"], false))), [("p", 2, 3)]);
+    assert!(is_missing(&world, "none"));
+}
+
+fn is_missing(world: &World, queue: &str) -> bool {
+    crate::step::queue_named(&world.store, TENANT, queue).unwrap().is_none()
+}
+
+#[test]
+fn a_group_that_conflates_is_given_the_newest_message_of_each_partition() {
+    let mut world = World::new();
+    world.push("q", "a", 3);
+    world.push("q", "b", 1);
+    world.push("q", "a", 2);
+    let wide = || Pop { partitions: 9, ..pop("q", Some("g"), 9) };
+    let first = popped(&mut world, &with(wide(), &[], true));
+    assert_eq!(spans(&first), [("b", 0, 1), ("a", 4, 5)]);
+    assert!(first.conflation);
+    world.push("q", "a", 2);
+    let claim = &first.claims[1];
+    let id = world.id_at(claim.partition, 4);
+    let outcome = world.ack_one("g", claim.partition, &id, Verdict::Completed, first.lease);
+    assert_eq!((outcome.conflated, outcome.lease_released), (4, true));
+    let id = world.id_at(first.claims[0].partition, 0);
+    let alone = world.ack_one("g", first.claims[0].partition, &id, Verdict::Completed, first.lease);
+    assert_eq!(alone.conflated, 0);
+    // The policy is the group's: a plain pop conflates too, and asking again changes nothing.
+    assert_eq!(spans(&world.popped(wide())), [("a", 6, 7)]);
+    world.push("q", "c", 2);
+    world.popped(pop("q", Some("plain"), 1));
+    let plain = popped(&mut world, &with(pop("q", Some("plain"), 9), &[], true));
+    assert_eq!((spans(&plain), plain.conflation), (vec![("a", 0, 7)], false));
+}
+
+fn pop_newest(world: &mut World) -> (u64, u64, u32, Popped) {
+    let newest = popped(world, &with(pop("q", Some("g"), 9), &[], true));
+    let claim = newest.claims[0].clone();
+    (claim.first.0, claim.end.0, claim.attempt, newest)
+}
+
+#[test]
+fn what_a_conflating_group_does_not_settle_comes_again_as_its_newest() {
+    let mut world = World::new();
+    world.push("q", "p", 3);
+    let (first, end, attempt, given) = pop_newest(&mut world);
+    assert_eq!((first, end, attempt), (2, 3, 1));
+    let back = ReturnLease { tenant: TENANT, lease: given.lease.unwrap() };
+    world.apply(&Command::ReturnLease(back));
+    let (first, end, attempt, given) = pop_newest(&mut world);
+    assert_eq!((first, end, attempt), (2, 3, 1), "it was not delivered");
+    let partition = given.claims[0].partition;
+    let id = world.id_at(partition, 2);
+    world.ack_one("g", partition, &id, Verdict::Failed, given.lease);
+    let (first, end, attempt, _) = pop_newest(&mut world);
+    assert_eq!((first, end, attempt), (2, 3, 2));
+    world.push("q", "p", 1);
+    world.sleep(60);
+    let (first, end, attempt, _) = pop_newest(&mut world);
+    assert_eq!((first, end, attempt), (3, 4, 1), "the lease is over, and there is a newer one");
+}
+
+#[test]
+fn a_seek_keeps_a_group_conflating() {
+    let mut world = World::new();
+    world.push("q", "p", 3);
+    pop_newest(&mut world);
+    let seek = Seek {
+        tenant: TENANT,
+        group: "g",
+        queue: "q",
+        partition: None,
+        to: SeekTo::Time(Stamp(0)),
+    };
+    world.apply(&Command::Seek(seek));
+    let again = world.pop("q", "g", 9);
+    assert_eq!((spans(&again), again.conflation), (vec![("p", 2, 3)], true));
+}

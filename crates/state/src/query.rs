@@ -122,6 +122,27 @@ pub fn ready_at(
     })
 }
 
+/// Partitions that may have something for a group at `now`, about; at most `limit` are counted.
+pub fn ready_partitions(
+    store: &impl Reading,
+    queue: &Queue,
+    group: &GroupRow,
+    now: Stamp,
+    limit: usize,
+) -> Result<usize, StorageError> {
+    let ready = |at| key::ready(group.id, at, PartitionId(0));
+    let (from, to) = (ready(Stamp::ZERO), ready(Stamp(now.0.saturating_add(1))));
+    let known = store.scan(Table::Ready, &from, &to, limit)?.len();
+    let quiet = now.minus_seconds(queue.row.options.window_buffer.max(0) as u64);
+    let from = key::tail_after(queue.id, group.scanned);
+    let to = key::tail(queue.id, Stamp(quiet.0.saturating_add(1)), PartitionId(0));
+    let written = match from < to && known < limit {
+        true => store.scan(Table::Tail, &from, &to, limit - known)?.len(),
+        false => 0,
+    };
+    Ok(known + written)
+}
+
 /// When a pop of the group on one partition is worth a try; see [`ready_at`].
 pub fn partition_ready_at(
     store: &impl Reading,

@@ -153,7 +153,7 @@ fn set_position<S: Storage>(
 ) -> Result<Option<queen_core::Offset>, StorageError> {
     // The acks and pushes of the transaction may have moved both.
     let Some((queue, partition)) = place(step, transaction, position)? else { return Ok(None) };
-    let group = group::register(step, queue, position.group, position.start)?.id;
+    let group = group::register(step, queue, position.group, position.start, false)?.id;
     let moved = position.offset.map(|to| group_admin::move_cursor(step, group, &partition, to));
     moved.transpose()
 }

@@ -1,4 +1,6 @@
 //! Rows of consumer groups.
+//!
+//! Version 2 of a group's row has the bytes of version 1, and the group conflates.
 
 use super::Row;
 use crate::command::GroupStart;
@@ -20,7 +22,13 @@ pub struct GroupRow {
     /// Every partition whose `Tail` row is not after this is in the group's `Ready` table, leased by
     /// it, or has nothing for it.
     pub scanned: TailMark,
+    /// Of each partition it is given the newest message only. Decided at its first contact.
+    #[serde(skip)]
+    pub conflation: bool,
 }
+
+/// Version of the rows of groups that conflate.
+const CONFLATING: u8 = 2;
 
 /// A place in a queue's `Tail` table: after the row of this stamp and partition. One push writes
 /// many partitions under one stamp, so a stamp alone is no place.
@@ -41,6 +49,15 @@ impl TailMark {
 
 impl Row for GroupRow {
     const TABLE: Table = Table::Group;
+    const NEWEST: u8 = CONFLATING;
+
+    fn version(&self) -> u8 {
+        if self.conflation { CONFLATING } else { Self::VERSION }
+    }
+
+    fn of_version(self, version: u8) -> GroupRow {
+        GroupRow { conflation: version == CONFLATING, ..self }
+    }
 }
 
 #[cfg(test)]
@@ -56,7 +73,10 @@ mod tests {
             mode: GroupStart::From(Stamp(7)),
             start: Stamp(7),
             scanned: TailMark { stamp: Stamp(6), partition: PartitionId(300) },
+            conflation: false,
         };
         assert_golden(&row, "0102ac0202070706ac02");
+        let row = GroupRow { conflation: true, ..row };
+        assert_golden(&row, "0202ac0202070706ac02");
     }
 }

@@ -51,18 +51,30 @@ pub trait Row: Serialize + DeserializeOwned {
     const TABLE: Table;
     /// Its first byte.
     const VERSION: u8 = 1;
+    /// The newest first byte that this release reads.
+    const NEWEST: u8 = Self::VERSION;
+
+    /// The first byte of this row: a newer one only for what an older one cannot say.
+    fn version(&self) -> u8 {
+        Self::VERSION
+    }
+
+    /// The row that was read from bytes of a version.
+    fn of_version(self, _version: u8) -> Self {
+        self
+    }
 
     /// The row's bytes.
     fn encode(&self) -> Vec<u8> {
         // Writing into a Vec cannot fail: no row has a sequence of unknown length.
-        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+        postcard::to_extend(self, vec![self.version()]).unwrap_or_default()
     }
 
     /// The row's bytes in `buffer`, without an allocation.
     ///
     /// For rows of bounded size only; `None` when they do not fit.
     fn encode_small<'b>(&self, buffer: &'b mut [u8; SMALL_ROW_BYTES]) -> Option<&'b [u8]> {
-        buffer[0] = Self::VERSION;
+        buffer[0] = self.version();
         let used = postcard::to_slice(self, &mut buffer[1..]).ok()?.len();
         Some(&buffer[..=used])
     }
@@ -71,14 +83,14 @@ pub trait Row: Serialize + DeserializeOwned {
     fn decode(bytes: &[u8]) -> Result<Self, BadRow> {
         let bad = |what| BadRow { table: Self::TABLE.name(), what };
         match bytes.split_first() {
-            Some((&version, rest)) if version == Self::VERSION => {
-                match postcard::take_from_bytes(rest) {
-                    Ok((row, [])) => Ok(row),
+            Some((&version, rest)) if (Self::VERSION..=Self::NEWEST).contains(&version) => {
+                match postcard::take_from_bytes::<Self>(rest) {
+                    Ok((row, [])) => Ok(row.of_version(version)),
                     Ok(_) => Err(bad("no bytes after the row")),
                     Err(_) => Err(bad("all fields of the row")),
                 }
             }
-            Some((&version, _)) if version > Self::VERSION => {
+            Some((&version, _)) if version > Self::NEWEST => {
                 Err(bad("a version that this release reads"))
             }
             _ => Err(bad("a version byte")),
@@ -112,7 +124,7 @@ pub(crate) fn assert_golden<R: Row + PartialEq + std::fmt::Debug>(row: &R, hex: 
         assert!(R::decode(&bytes[..cut]).is_err(), "cut at {cut}");
     }
     let mut newer = bytes.clone();
-    newer[0] += 1;
+    newer[0] = R::NEWEST + 1;
     assert!(R::decode(&newer).is_err());
     let mut longer = bytes;
     longer.push(0);

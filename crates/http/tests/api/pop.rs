@@ -209,9 +209,13 @@ async fn stopping_answers_waiting_pops_with_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parameters_are_refused_in_the_shape_of_a_pop() {
     let node = Node::start().await;
-    for query in
-        ["q?batch=x", "q?batch=0", "q?conflation=true&consumerGroup=g", "q?subscriptionFrom=soon"]
-    {
+    for query in [
+        "q?batch=x",
+        "q?batch=0",
+        "q?conflation=true",
+        "q?conflation=true&consumerGroup=g&autoAck=true",
+        "q?subscriptionFrom=soon",
+    ] {
         let reply = node.get(&format!("/api/v1/pop/queue/{query}")).await;
         assert_eq!(reply.status, 400, "{query}");
         let body = reply.json();
@@ -225,6 +229,69 @@ async fn parameters_are_refused_in_the_shape_of_a_pop() {
     );
     let popped = node.pop("q?autopilot=true&frames=true&unknown=1&leaseSeconds=-1").await;
     assert_eq!(popped, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflating_group_gets_the_newest_and_every_answer_of_it_says_so() {
+    let node = Node::start().await;
+    let path = "q?conflation=true&consumerGroup=g&subscriptionMode=all&partitions=9";
+    let empty = node.pop(path).await;
+    assert_eq!((&empty["conflation"], &empty["messages"]), (&json!(true), &json!([])));
+    assert_eq!((&empty["queue"], &empty["leaseId"]), (&json!(""), &json!("")));
+    node.push_numbers("q", "p", 4).await;
+    node.push(json!([{"queue": "q", "partition": "r", "payload": "one"}])).await;
+    let depth = node.get("/api/v1/resources/queues/q/depth?group=g").await.json();
+    assert_eq!((&depth["pending"], &depth["effectivePending"]), (&json!(5), &json!(2)));
+    assert_eq!((&depth["conflation"], &depth["effectiveReady"]), (&json!(true), &json!(2)));
+    let newest = node.pop(path).await;
+    assert_eq!(
+        (data(&newest), &newest["conflation"]),
+        (vec![json!(3), json!("one")], &json!(true))
+    );
+    let settled = node.settle(&newest, "completed").await;
+    assert_eq!((&settled[0]["conflated"], &settled[1].get("conflated")), (&json!(3), &None));
+    // It is the group's policy: whoever pops for it, and however.
+    node.push_numbers("q", "p", 2).await;
+    assert_eq!(data(&node.pop("q?consumerGroup=g").await), [json!(1)]);
+    let groups = node.get("/api/v1/consumer-groups").await.json();
+    assert_eq!(groups[0]["conflation"], true, "{groups}");
+
+    node.pop("q?consumerGroup=plain&subscriptionMode=all&batch=1").await;
+    let other = node.pop("q?consumerGroup=plain&conflation=true").await;
+    assert_eq!((&other["conflationConflict"], other.get("conflation")), (&json!(true), None));
+    assert_eq!(messages(&other).len(), 6, "all of the other partition: {other}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_pop_of_a_conflating_group_is_woken_and_ends_in_an_answer() {
+    let node = Node::start().await;
+    let path = "q?conflation=true&consumerGroup=g&wait=true&timeout=30";
+    assert_eq!(node.pop(path).await["conflation"], true);
+    let mut waiting = node.connect().await;
+    let path = "/api/v1/pop/queue/q?conflation=true&consumerGroup=g&wait=true&timeout=20000";
+    send(&mut waiting, "GET", path, b"").await;
+    until(|| node.broker.standing().parked == 1).await;
+    node.push_numbers("q", "p", 3).await;
+    assert_eq!(data(&receive(&mut waiting).await.json()), [json!(2)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn autopilot_fills_what_the_request_leaves_out_and_says_what_it_chose() {
+    let node = Node::start().await;
+    for partition in ["a", "b", "c"] {
+        node.push_numbers("q", partition, 50).await;
+    }
+    let plain = node.pop("q?consumerGroup=plain&subscriptionMode=all").await;
+    assert_eq!((plain.get("autopilot"), &plain["partitionsClaimed"]), (None, &json!(1)));
+    let first = node.pop("q?consumerGroup=g&subscriptionMode=all&autopilot=true&batch=7").await;
+    assert_eq!(first["autopilot"], json!({"partitions": 1, "batch": 7}), "nobody knows it yet");
+    node.settle(&first, "completed").await;
+    let second = node.pop("q?consumerGroup=g&autopilot=true").await;
+    assert_eq!(second["autopilot"], json!({"partitions": 3, "batch": 100}));
+    assert_eq!((messages(&second).len(), &second["partitionsClaimed"]), (100, &json!(2)));
+    node.settle(&second, "completed").await;
+    let fixed = node.pop("q/partition/c?consumerGroup=g&autopilot=true&partitions=5").await;
+    assert_eq!(fixed["autopilot"], json!({"partitions": 1, "batch": 100}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

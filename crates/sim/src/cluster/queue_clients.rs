@@ -283,7 +283,7 @@ async fn pop(broker: Arc<Broker>) -> Result<(Option<LeaseId>, Vec<Share>), Failu
         start: GroupStart::All,
     };
     let reply = broker.carry(&Command::Pop(pop).encode()).await?;
-    let Reply::Pop(Popped { lease, claims }) = reply else { return Ok((None, Vec::new())) };
+    let Reply::Pop(Popped { lease, claims, .. }) = reply else { return Ok((None, Vec::new())) };
     let shares = broker.look(|store| claims.iter().map(|claim| share(store, claim)).collect());
     Ok((lease, shares))
 }
