@@ -47,6 +47,7 @@ mod sealing;
 mod switch;
 mod ticker;
 pub mod timer;
+pub mod traces;
 mod transaction;
 mod view;
 mod waiters;

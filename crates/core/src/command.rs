@@ -9,6 +9,7 @@ use crate::lock::Locks;
 use crate::options::OptionsPatch;
 use crate::switch::SetSwitches;
 use crate::timer::Timers;
+use crate::trace::RecordTrace;
 use crate::transaction::Transaction;
 use crate::{LeaseId, Offset, PartitionId, QueueId, Stamp, TenantId};
 use serde::{Deserialize, Serialize};
@@ -57,10 +58,12 @@ pub enum Command<'a> {
     SetSwitches(SetSwitches),
     #[serde(borrow)]
     PopWith(PopWith<'a>),
+    #[serde(borrow)]
+    RecordTrace(RecordTrace<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 22;
+pub const KINDS: u32 = 23;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -410,19 +413,17 @@ mod tests {
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let pop = Pop {
+        let trace = RecordTrace {
             tenant: TenantId::DEFAULT,
-            queue: "q",
-            partition: None,
+            partition: PartitionId(1),
+            transaction_id: "t",
             group: None,
-            batch: 1,
-            partitions: 1,
-            lease_seconds: None,
-            auto_ack: false,
-            start: GroupStart::New,
+            worker: None,
+            event_type: "info",
+            names: Vec::new(),
+            data: "{}",
         };
-        let last = PopWith { pop, queues: Vec::new(), conflation: false };
-        let last = Command::PopWith(last).encode();
+        let last = Command::RecordTrace(trace).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0, 0, 0, 0]).is_err());
     }

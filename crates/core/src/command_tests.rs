@@ -174,6 +174,16 @@ fn samples() -> Vec<Command<'static>> {
             queues: Vec::new(),
             conflation: true,
         }),
+        Command::RecordTrace(RecordTrace {
+            tenant: TENANT,
+            partition: PartitionId(300),
+            transaction_id: "t",
+            group: Some("g"),
+            worker: None,
+            event_type: "info",
+            names: vec!["a", "b"],
+            data: "{}",
+        }),
     ]
 }
 
@@ -203,7 +213,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..29, position in 0usize..29, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..30, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -31,6 +31,7 @@ pub mod switch;
 pub mod table;
 pub mod tenant;
 pub mod timer;
+pub mod trace;
 pub mod transaction;
 
 pub use error::{Code, Error};

@@ -32,6 +32,8 @@ pub enum Reply {
     Timers(Vec<TimerResult>),
     Fired(Fired),
     Switches(Switches),
+    /// Stamp of the event.
+    Traced(Stamp),
     /// The command had no effect.
     Refused(Error),
 }

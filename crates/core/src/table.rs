@@ -75,4 +75,12 @@ tables! {
     TimerPayload = 24 "timer_payload",
     /// (stamp of the next try, number, queue id, timer key) → nothing: timers in the order in which they fall due. With the timer.
     TimerDue = 25 "timer_due",
+    /// (stamp) → an event that a consumer recorded of a message. For seven days, as long as there is room.
+    Trace = 26 "trace",
+    /// (partition id, hash of the transaction id, stamp) → nothing: the events of a message. With the event.
+    TraceOfMessage = 27 "trace_of_message",
+    /// (tenant, name, stamp) → nothing: the events that have a name. With the event.
+    TraceName = 28 "trace_name",
+    /// (tenant, name) → how many events have it, of how many messages. With the last of them.
+    TraceNameCount = 29 "trace_name_count",
 }

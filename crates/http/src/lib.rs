@@ -38,6 +38,7 @@ mod status;
 mod switch;
 mod text;
 mod timer;
+mod trace;
 mod transaction;
 mod transaction_answer;
 mod unread;

@@ -7,7 +7,7 @@ use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
     ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics, pop, push,
-    queue, status, switch, timer, transaction,
+    queue, status, switch, timer, trace, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -82,6 +82,10 @@ routes! {
     GET "/api/v1/messages/:partitionId/:transactionId" => [newest] message::detail,
     POST "/api/v1/messages/:partitionId/:transactionId/retry" => [newest] dead_letter::retry_message,
     DELETE "/api/v1/messages/:partitionId/:transactionId" => dead_letter::delete_message,
+    POST "/api/v1/traces" => trace::record,
+    GET "/api/v1/traces/names" => [newest] trace::all_names,
+    GET "/api/v1/traces/by-name/:name" => [newest] trace::by_name,
+    GET "/api/v1/traces/:partitionId/:transactionId" => [newest] trace::of_message,
     GET "/api/v1/consumer-groups" => [newest] group::list,
     GET "/api/v1/consumer-groups/lagging" => [newest] group::lagging,
     GET "/api/v1/consumer-groups/:group" => [newest] group::detail,

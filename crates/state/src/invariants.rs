@@ -10,12 +10,13 @@ use crate::{Reading, group, run};
 use queen_core::row::transaction_id::TransactionIdExpiryRow;
 use queen_core::row::{
     CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
-    SegmentRow, TailMark, TimerRow, TransactionIdRow, key, timer,
+    SegmentRow, TailMark, TimerRow, TraceNameRow, TraceRow, TraceTotalsRow, TransactionIdRow, key,
+    timer, trace, transaction_id,
 };
 use queen_core::run::RunHeader;
 use queen_core::table::Table;
 use queen_core::{GroupId, Offset, PartitionId, QueueId, Stamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A violated invariant: its name, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,7 @@ pub fn tables_consistent(store: &impl Reading) -> Checked {
     ready_consistent(&check, store)?;
     every_backlog_is_known(&check, store)?;
     timers_consistent(&check, store)?;
+    traces_consistent(&check, store)?;
     transactions_consistent(&check, store)
 }
 
@@ -176,6 +178,45 @@ fn timers_consistent(check: &Check, store: &impl Reading) -> Checked {
         check.that(rows == timers && pending == timers as u64, what)?;
     }
     Ok(())
+}
+
+/// Each event is found by its message and by each of its names, and the counts are of what there is.
+fn traces_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let (mut totals, mut names, mut found) = (TraceTotalsRow::default(), BTreeMap::new(), 0);
+    for (row_key, value) in check.rows(store, Table::Trace)? {
+        let stamp = check.read(parts(Table::Trace, &row_key, trace::stamp_of(&row_key)))?;
+        let row: TraceRow = check.read(decode(&row_key, &value))?;
+        (totals.events, totals.bytes) = (totals.events + 1, totals.bytes + row.bytes);
+        let hash = transaction_id::hash(&row.transaction_id);
+        let of_message = trace::at(trace::message(row.partition, hash), stamp);
+        let there = check.read(store.get(Table::TraceOfMessage, &of_message))?;
+        check.that(there.is_some(), || format!("{row:?} is not found by its message"))?;
+        for name in &row.names {
+            let named = trace::at(trace::name(row.tenant, name), stamp);
+            let there = check.read(store.get(Table::TraceName, &named))?;
+            check.that(there.is_some(), || format!("{row:?} is not found by {name:?}"))?;
+            let key = trace::count(row.tenant, name);
+            let (events, messages) = names.entry(key).or_insert((0, BTreeSet::new()));
+            *events += 1;
+            messages.insert((row.partition, row.transaction_id.clone()));
+            found += 1;
+        }
+    }
+    let row = check.read(get::<TraceTotalsRow>(store, trace::META_TRACES))?.unwrap_or_default();
+    check.that(row == totals, || format!("{row:?} of {totals:?}"))?;
+    let counts = check.rows(store, Table::TraceNameCount)?;
+    check.that(counts.len() == names.len(), || format!("{} names are counted", counts.len()))?;
+    for (row_key, value) in counts {
+        let row: TraceNameRow = check.read(decode(&row_key, &value))?;
+        let counted = names.get(&row_key[..]).map(|(events, of)| (*events, of.len() as u64));
+        check.that(counted == Some((row.events, row.messages)), || {
+            format!("{row:?}: {counted:?}")
+        })?;
+    }
+    let rows = [Table::TraceOfMessage, Table::TraceName].map(|table| check.rows(store, table));
+    let [of_messages, named] = rows;
+    let sums = (of_messages?.len() as u64, named?.len());
+    check.that(sums == (totals.events, found), || format!("{sums:?} rows lead to events"))
 }
 
 fn names_consistent(check: &Check, store: &impl Reading) -> Checked {

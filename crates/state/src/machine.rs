@@ -6,7 +6,7 @@ use crate::step::{Memo, Step, get};
 use crate::tables::StorageError;
 use crate::{
     Storage, ack, dead_letter_admin, group_admin, kv, lease, lock, pop, push, queue_admin, switch,
-    tick, timer, transaction,
+    tick, timer, trace, transaction,
 };
 use queen_core::command::Command;
 use queen_core::reply::{Event, Reply};
@@ -71,6 +71,7 @@ impl Machine {
             Command::FireTimers => timer::fire(&mut step),
             Command::SetSwitches(change) => switch::set(&mut step, change),
             Command::PopWith(with) => pop::apply_with(&mut step, with),
+            Command::RecordTrace(event) => trace::record(&mut step, event),
         };
         step.flush_segments();
         reply

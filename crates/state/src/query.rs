@@ -24,6 +24,7 @@ use crate::tables::StorageError;
 use crate::{Reading, group, lease, transaction_id};
 use queen_core::row::{GroupRow, LastStampRow, key};
 use queen_core::table::Table;
+use queen_core::trace::TRACE_SECONDS;
 use queen_core::{Offset, PartitionId, Stamp};
 
 /// Messages of one run: where to read it, and which of its messages are meant.
@@ -176,6 +177,7 @@ pub fn tick_due_at(store: &impl Reading) -> Result<Option<Stamp>, StorageError> 
         (Table::LeaseExpiry, 0),
         (Table::TransactionIdExpiry, EXPIRED_ROWS_STAY),
         (Table::KvExpiry, EXPIRED_ROWS_STAY),
+        (Table::Trace, TRACE_SECONDS + EXPIRED_ROWS_STAY),
     ];
     let mut due: Option<Stamp> = None;
     for (table, stay) in tables {

@@ -4,7 +4,7 @@
 
 use crate::retention::{self, Holds};
 use crate::tables::StorageError;
-use crate::{Storage, gone, kv, lease, step::Step, transaction_id};
+use crate::{Storage, gone, kv, lease, step::Step, trace, transaction_id};
 use queen_core::command::{BreakHolds, Tick};
 use queen_core::reply::{Reply, Ticked};
 
@@ -16,6 +16,8 @@ const TRANSACTION_IDS: usize = 4096;
 const KV_ROWS: usize = 1024;
 /// Rows of deleted queues and groups removed by one tick.
 const GONE_ROWS: usize = 4096;
+/// Trace events that one tick lets go.
+const TRACES: usize = 256;
 /// Runs trimmed by one tick, over all its queues.
 const RUNS: usize = 1000;
 
@@ -28,6 +30,7 @@ pub(crate) fn apply<S: Storage>(
     more |= transaction_id::expire(step, TRANSACTION_IDS)?;
     more |= kv::sweep(step.stamp, KV_ROWS, step.store)?;
     more |= gone::sweep(step, GONE_ROWS)?;
+    more |= trace::expire(step, TRACES)?;
     let share = (RUNS / tick.retention.len().max(1)).max(1);
     for queue in &tick.retention {
         more |= retention::trim(step, *queue, share, Holds::Kept)?;

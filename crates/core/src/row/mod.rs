@@ -22,6 +22,7 @@ pub mod run;
 pub mod segment;
 pub mod switch;
 pub mod timer;
+pub mod trace;
 pub mod transaction_id;
 
 pub use cursor::{CursorRow, HeldLease};
@@ -36,6 +37,7 @@ pub use run::RunRow;
 pub use segment::SegmentRow;
 pub use switch::SwitchesRow;
 pub use timer::{TimerRow, TimersRow};
+pub use trace::{TraceNameRow, TraceRow, TraceTotalsRow};
 pub use transaction_id::{TransactionIdExpiryRow, TransactionIdRow, TransactionPlace};
 
 use crate::table::Table;
@@ -168,6 +170,9 @@ mod tests {
             read::<TimerRow>(&bytes);
             read::<TimersRow>(&bytes);
             read::<SwitchesRow>(&bytes);
+            read::<TraceRow>(&bytes);
+            read::<TraceNameRow>(&bytes);
+            read::<TraceTotalsRow>(&bytes);
         }
     }
 }

@@ -22,4 +22,5 @@ mod pop_frames;
 mod push;
 mod queue;
 mod timer;
+mod trace;
 mod transaction;

@@ -14,6 +14,7 @@ mod full_disk;
 mod growth;
 mod kill;
 mod limits;
+mod looking;
 mod loss;
 mod membership;
 mod parquet;
