@@ -6,6 +6,7 @@ use crate::autopilot::Rates;
 use crate::counters::Counters;
 use crate::following::Following;
 use crate::forward::told;
+use crate::history::History;
 use crate::keyring::Unopened;
 use crate::parking::Parking;
 use crate::peers::Peers;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) ticker: Ticker,
     pub(crate) unreadable: HeldBack,
     pub(crate) rates: Rates,
+    pub(crate) history: History,
     pub(crate) counters: Arc<Counters>,
     pub(crate) deadline: Duration,
     /// This node's id.

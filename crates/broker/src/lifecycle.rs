@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
 use crate::following::Following;
 use crate::forward::Desk;
+use crate::history::{self, History};
 use crate::keyring::Keyring;
 use crate::machine::Applier;
 use crate::parking::Parking;
@@ -124,6 +125,7 @@ impl Broker {
             ticker: Ticker::default(),
             unreadable: HeldBack::default(),
             rates: Rates::default(),
+            history: History::default(),
             counters,
             deadline: options.deadline,
             node_id: options.node_id,
@@ -161,6 +163,7 @@ impl Broker {
         }
         disk::check(&broker, &options.dir, options.disk);
         tokio::spawn(disk::watch(broker.clone(), options.dir, options.disk));
+        tokio::spawn(history::run(broker.clone()));
         tokio::spawn(ticker::run(broker.clone(), options.retention_every));
         if broker.shared.clustered {
             tokio::spawn(peers::run(broker.clone()));

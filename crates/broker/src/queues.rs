@@ -11,16 +11,19 @@ use crate::broker::{Broker, View};
 use queen_core::command::{Command, Configure, QueueRef};
 use queen_core::options::Patch;
 use queen_core::reply::{ConfiguredQueue, Reply};
-use queen_core::row::GroupRow;
-use queen_core::{Code, Error, QueueId, Stamp, TenantId};
-use queen_state::StorageError;
+use queen_core::row::{GroupRow, key};
+use queen_core::table::Table;
+use queen_core::{Code, Error, GroupId, PartitionId, QueueId, Stamp, TenantId};
 use queen_state::query::backlog;
 pub use queen_state::query::backlog::Backlog;
 use queen_state::query::list::{self, LogSize};
 pub use queen_state::step::{Partition, Queue};
+use queen_state::{StorageError, Tables};
 
 /// Partitions or queues looked at under one lock.
 const STEP: usize = 512;
+/// Leases counted under one lock.
+const LEASES_STEP: usize = 4096;
 /// Groups of a queue of which the one furthest behind counts, first ones by name.
 const GROUPS_ASKED: usize = 16;
 
@@ -121,6 +124,23 @@ impl Broker {
             all.extend(page);
             if done {
                 return Ok(all);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Partitions that are leased now, of all groups.
+    pub async fn count_leases(&self) -> Result<u64, Error> {
+        let now = self.now();
+        let mut from = key::lease_expiry(Stamp(now.0 + 1), GroupId(0), PartitionId(0)).to_vec();
+        let mut count = 0;
+        loop {
+            let rows = self
+                .read(|view| view.scan(Table::LeaseExpiry, &from, &[u8::MAX; 21], LEASES_STEP))?;
+            count += rows.len() as u64;
+            match rows.last() {
+                Some((last, _)) if rows.len() == LEASES_STEP => from = [&last[..], &[0]].concat(),
+                _ => return Ok(count),
             }
             tokio::task::yield_now().await;
         }

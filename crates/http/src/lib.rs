@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ack;
+mod analytics;
 mod answer;
 mod binary;
 mod call;
@@ -28,10 +29,10 @@ mod metrics;
 mod pop;
 mod pop_answer;
 mod pop_frames;
-mod process;
 mod push;
 mod query;
 mod queue;
+mod queue_status;
 mod routes;
 mod server;
 mod status;

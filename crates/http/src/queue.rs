@@ -3,6 +3,7 @@
 //! Owns: their JSON. Leaves to others: options (`queen_core::options`), counting
 //! (`queen_broker::queues`), rules (`queen-state`).
 
+use crate::analytics;
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
 use crate::push::name_too_long;
@@ -156,7 +157,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// What a list and the detail say of a queue.
-fn row(queue: &Queue, totals: &Totals) -> Map<String, Value> {
+pub(crate) fn row(queue: &Queue, totals: &Totals) -> Map<String, Value> {
     let messages = &totals.messages;
     let row = json!({
         "id": queue_uuid(queue.id),
@@ -200,7 +201,7 @@ pub(crate) async fn detail(call: Call) -> Result<Answer, Refusal> {
     Ok(json(StatusCode::OK, &body))
 }
 
-fn stats(messages: &queen_broker::queues::Backlog, dead_letters: u64) -> Value {
+pub(crate) fn stats(messages: &queen_broker::queues::Backlog, dead_letters: u64) -> Value {
     json!({
         "total": messages.total,
         "pending": messages.pending,
@@ -211,7 +212,7 @@ fn stats(messages: &queen_broker::queues::Backlog, dead_letters: u64) -> Value {
     })
 }
 
-fn partition(counted: &Counted, dead_letters: u64) -> Value {
+pub(crate) fn partition(counted: &Counted, dead_letters: u64) -> Value {
     let row = &counted.partition.row;
     json!({
         "id": row.id.to_string(),
@@ -343,10 +344,7 @@ pub(crate) async fn overview(call: Call) -> Result<Answer, Refusal> {
         names.len()
     };
     let average = lags.iter().sum::<u64>() / lags.len().max(1) as u64;
-    // Averages since this node started.
-    let seconds = call.face.started.elapsed().as_secs().max(1);
-    let counters = broker.counters();
-    let (pushed, popped) = (counters.push_messages.get(), counters.pop_messages.get());
+    let (ingested, processed) = analytics::rates(&call);
     let mut messages = stats(&all.messages, all.dead_letters);
     messages["failed"] = json!(0);
     let body = json!({
@@ -365,8 +363,8 @@ pub(crate) async fn overview(call: Call) -> Result<Answer, Refusal> {
             "offset": all.messages.pending,
         },
         "throughput": {
-            "ingestedPerSecond": pushed / seconds,
-            "processedPerSecond": popped / seconds,
+            "ingestedPerSecond": ingested,
+            "processedPerSecond": processed,
         },
         "timestamp": now.to_iso(),
         "statsAge": 0,

@@ -6,8 +6,8 @@
 use crate::answer::{Answer, Refusal};
 use crate::call::{Call, decode_piece};
 use crate::{
-    ack, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics, pop, push,
-    queue, status, switch, timer, trace, transaction,
+    ack, analytics, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics,
+    pop, push, queue, queue_status, status, switch, timer, trace, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -103,6 +103,13 @@ routes! {
     POST "/api/v1/system/raft/promote" => cluster::promote,
     PUT "/api/v1/system/raft/voters" => cluster::set_voters,
     DELETE "/api/v1/system/raft/members/:id" => cluster::remove,
+    GET "/api/v1/status" => [newest] analytics::status,
+    GET "/api/v1/status/queues" => [newest] queue_status::list,
+    GET "/api/v1/status/queues/:queue" => [newest] queue_status::detail,
+    GET "/api/v1/status/analytics" => analytics::analytics,
+    GET "/api/v1/analytics/system-metrics" => analytics::system_metrics,
+    GET "/api/v1/analytics/worker-metrics" => analytics::worker_metrics,
+    POST "/api/v1/stats/refresh" => analytics::refresh,
     GET "/status" => status::status,
     GET "/metrics" => metrics::json_page,
     GET "/metrics/prometheus" => metrics::prometheus,

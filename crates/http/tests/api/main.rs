@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod ack;
+mod analytics;
 mod bad_input;
 mod binary;
 mod cluster;
