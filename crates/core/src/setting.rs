@@ -7,6 +7,7 @@
 //!
 //! Upholds: the value of a secret is in no refusal.
 
+pub mod access;
 pub mod broker;
 pub mod machine;
 pub mod sink;
@@ -189,7 +190,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn all() -> impl Iterator<Item = &'static Setting> {
-        broker::ALL.iter().chain(sink::ALL).chain(machine::ALL).copied()
+        broker::ALL.iter().chain(access::ALL).chain(sink::ALL).chain(machine::ALL).copied()
     }
 
     fn accepts(setting: &Setting, text: &str) -> bool {

@@ -3,6 +3,7 @@
 //! Owns: path decoding, the body limit. Leaves to others: which handler (`routes`).
 
 use crate::answer::Refusal;
+use crate::auth::Identity;
 use crate::query::Query;
 use crate::server::Face;
 use crate::unread::Unread;
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) parts: Parts,
     /// Decoded path pieces at the `:name` and `*name` places of the route, in order.
     pub(crate) params: Vec<String>,
+    /// Who sends it; `None` where no token is asked for.
+    pub(crate) identity: Option<Identity>,
     pub(crate) unread: Unread,
     /// What a large body takes of the memory for such, until the request ends.
     pub(crate) room: Option<OwnedSemaphorePermit>,
@@ -41,6 +44,12 @@ impl Call {
     /// Whose call it is.
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId::DEFAULT
+    }
+
+    /// Who is stored as the producer of what it pushes: the subject of its token, and nothing that
+    /// the request says itself.
+    pub(crate) fn producer(&self) -> Option<&str> {
+        self.identity.as_ref()?.subject.as_deref()
     }
 
     /// The decoded path piece at the route's `index`-th parameter.

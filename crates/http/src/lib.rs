@@ -1,6 +1,6 @@
 //! The HTTP face: routes, one file per noun, errors and the metrics page.
 //!
-//! Owns: the listener and its connections (`server`), the route table (`routes`), what a handler
+//! Owns: the listener and its connections (`server`), who may call (`auth`), the route table (`routes`), what a handler
 //! gets (`call`) and gives (`answer`), and per noun the mapping between JSON and the broker's types
 //! (`push`, `pop`, `ack`, `lease`, …). Leaves to others: every rule (`queen-state`), everything that
 //! waits or is durable (`queen-broker`).
@@ -13,6 +13,7 @@
 mod ack;
 mod analytics;
 mod answer;
+pub mod auth;
 mod binary;
 mod call;
 mod cluster;

@@ -72,6 +72,7 @@ pub(crate) struct Grouped<'a> {
     /// Only filled once a request has more partitions than one looks through faster than one hashes.
     places: HashMap<(&'a str, &'a str), usize>,
     body_bytes: usize,
+    producer: Option<&'a str>,
 }
 
 /// `POST /api/v1/push`.
@@ -84,7 +85,7 @@ pub(crate) async fn push(mut call: Call) -> Result<Answer, Refusal> {
     if items.is_empty() {
         return Ok(json_text(StatusCode::CREATED, &b"[]"[..]));
     }
-    let grouped = group(&items, body.len())?;
+    let grouped = group(&items, body.len(), call.producer())?;
     let push = Push { tenant: call.tenant(), groups: grouped.commands() };
     let results = call.broker().push(push).await?;
     Ok(json_text(StatusCode::CREATED, write(&items, &grouped, &results)?))
@@ -106,7 +107,7 @@ async fn binary(call: &mut Call, body: &[u8]) -> Result<Answer, Refusal> {
             items.push(Item { queue, partition, payload, data, transaction_id });
         }
     }
-    let grouped = group(&items, body.len())?;
+    let grouped = group(&items, body.len(), call.producer())?;
     let results = match items.is_empty() {
         true => Vec::new(),
         false => {
@@ -174,8 +175,12 @@ pub(crate) fn name_too_long(what: &str, bytes: usize) -> Refusal {
     Refusal::Plain(Error::new(Code::NameTooLong, text))
 }
 
-fn group<'i>(items: &'i [Item<'_>], body_bytes: usize) -> Result<Grouped<'i>, Refusal> {
-    let mut grouped = Grouped::new(items.len(), body_bytes);
+fn group<'i>(
+    items: &'i [Item<'_>],
+    body_bytes: usize,
+    producer: Option<&'i str>,
+) -> Result<Grouped<'i>, Refusal> {
+    let mut grouped = Grouped::new(items.len(), body_bytes, producer);
     for (index, item) in items.iter().enumerate() {
         let (queue, partition, payload) = check(index, item)?;
         let transaction_id = item.transaction_id.as_deref().filter(|id| !id.is_empty());
@@ -187,13 +192,17 @@ fn group<'i>(items: &'i [Item<'_>], body_bytes: usize) -> Result<Grouped<'i>, Re
 }
 
 impl<'a> Grouped<'a> {
-    /// For about so many messages out of a body of so many bytes.
-    pub(crate) fn new(messages: usize, body_bytes: usize) -> Grouped<'a> {
+    /// For about so many messages of a producer, out of a body of so many bytes.
+    pub(crate) fn new(
+        messages: usize,
+        body_bytes: usize,
+        producer: Option<&'a str>,
+    ) -> Grouped<'a> {
         let slots = Vec::with_capacity(messages);
-        Grouped { groups: Vec::new(), slots, places: HashMap::new(), body_bytes }
+        Grouped { groups: Vec::new(), slots, places: HashMap::new(), body_bytes, producer }
     }
 
-    /// Adds the next message; gives its slot.
+    /// Adds the next message, as one of the producer's; gives its slot.
     pub(crate) fn add(&mut self, queue: &'a str, partition: &'a str, frame: &Frame<'_>) -> Slot {
         let here = |group: &Group<'_>| group.partition == partition && group.queue == queue;
         let found = match self.groups.last() {
@@ -207,7 +216,7 @@ impl<'a> Grouped<'a> {
         group.count += 1;
         group.has_transaction_ids |= frame.transaction_id.is_some();
         group.text_bytes += frame.text_bytes();
-        frame.encode(&mut group.frames);
+        Frame { producer: self.producer, ..*frame }.encode(&mut group.frames);
         slot
     }
 

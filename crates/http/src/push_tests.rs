@@ -10,7 +10,7 @@ fn refusal(body: &[u8]) -> String {
         Err(Refusal::Plain(e)) => return format!("{} {}", e.code.status(), e.text),
         Err(_) => return String::new(),
     };
-    match group(&items, body.len()) {
+    match group(&items, body.len(), None) {
         Err(Refusal::Plain(e)) => format!("{} {}", e.code.status(), e.text),
         _ => String::new(),
     }
@@ -23,7 +23,7 @@ fn items_are_grouped_by_partition_in_order_of_first_appearance() {
         {"queue":"q","partition":"p","payload":null,"transactionId":"t","traceId":7},
         {"queue":"q","partition":"Default","payload":"x"}]}"#;
     let items = read(body).unwrap();
-    let grouped = group(&items, body.len()).unwrap();
+    let grouped = group(&items, body.len(), None).unwrap();
     let names: Vec<_> = grouped.groups.iter().map(|g| (g.partition, g.count)).collect();
     assert_eq!(names, [("Default", 2), ("p", 1)]);
     let groups = grouped.commands();
@@ -40,7 +40,7 @@ fn many_partitions_in_one_request_keep_their_items() {
         .collect();
     let body = format!("{{\"items\":[{}]}}", items.join(","));
     let items = read(body.as_bytes()).unwrap();
-    let grouped = group(&items, body.len()).unwrap();
+    let grouped = group(&items, body.len(), None).unwrap();
     assert_eq!(grouped.groups.len(), 100);
     assert!(grouped.groups.iter().all(|g| g.count == 3));
     for (i, slot) in grouped.slots.iter().enumerate() {
@@ -53,7 +53,7 @@ fn the_answer_spells_every_key_as_the_clients_read_it() {
     let body = br#"{"items":[{"queue":"q\"","payload":1,"transactionId":"a\nb"},
         {"queue":"q\"","payload":2}]}"#;
     let items = read(body).unwrap();
-    let grouped = group(&items, body.len()).unwrap();
+    let grouped = group(&items, body.len(), None).unwrap();
     let result = PushedGroup {
         partition: PartitionId(1),
         stamp: Stamp(5_000),

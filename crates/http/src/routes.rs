@@ -1,9 +1,11 @@
-//! The route table: every method and path, and the handler it goes to.
+//! The route table: every method and path, who may call it, and the handler it goes to.
 //!
 //! Owns: matching. A path is split on literal `/` before it is percent-decoded, so that an encoded
-//! `/` stays within a name. `:name` is one piece, `*name` is the rest of the path, `/` included.
+//! `/` stays within a name. `:name` is one piece, `*name` is the rest of the path, `/` included. A level
+//! belongs to one line and never to a prefix, so that no new route is open by where it lies.
 
 use crate::answer::{Answer, Refusal};
+use crate::auth::Level;
 use crate::call::{Call, decode_piece};
 use crate::{
     ack, analytics, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics,
@@ -23,18 +25,21 @@ type Handled = Pin<Box<dyn Future<Output = Result<Answer, Refusal>> + Send>>;
 type Handler = fn(Call) -> Handled;
 
 /// A line of the table.
-struct Route {
+pub(crate) struct Route {
     method: Method,
     path: &'static str,
-    handler: Handler,
+    /// What the caller's token must allow, where tokens are asked for.
+    pub(crate) level: Level,
+    pub(crate) handler: Handler,
 }
 
 macro_rules! routes {
-    ($($method:ident $path:literal => $([$newest:ident])? $handler:path,)*) => {
+    ($($method:ident $path:literal => $level:ident $([$newest:ident])? $handler:path,)*) => {
         /// All routes; the busiest first.
         static ROUTES: &[Route] = &[$(Route {
             method: Method::$method,
             path: $path,
+            level: Level::$level,
             handler: |call| Box::pin(async move {
                 $($newest(&call).await?;)?
                 $handler(call).await
@@ -44,86 +49,86 @@ macro_rules! routes {
 }
 
 routes! {
-    POST "/api/v1/push" => push::push,
-    GET "/api/v1/pop/queue/:queue" => pop::queue,
-    POST "/api/v1/ack/batch" => ack::batch,
-    POST "/api/v1/ack" => ack::one,
-    GET "/api/v1/pop/queue/:queue/partition/:partition" => pop::partition,
-    GET "/api/v1/pop" => pop::discovery,
-    POST "/api/v1/transaction" => transaction::transaction,
-    POST "/api/v1/locks" => lock::locks,
-    POST "/api/v1/lease/:leaseId/extend" => lease::extend,
-    GET "/health" => health::health,
-    POST "/api/v1/kv" => kv::batch,
-    GET "/api/v1/kv/:ns/*key" => kv::get,
-    PUT "/api/v1/kv/:ns/*key" => kv::put,
-    DELETE "/api/v1/kv/:ns/*key" => kv::delete,
-    POST "/api/v1/resources/kv/list" => [newest] kv::list,
-    GET "/api/v1/resources/kv/namespaces" => [newest] kv::namespaces,
-    POST "/api/v1/timers" => timer::timers,
-    GET "/api/v1/timers/:queue" => [newest] timer::list,
-    GET "/api/v1/timers/:queue/*timerKey" => [newest] timer::peek,
-    DELETE "/api/v1/timers/:queue/*timerKey" => timer::cancel,
-    POST "/api/v1/fetch" => fetch::fetch,
-    POST "/api/v1/partitions/changed" => fetch::changed,
-    POST "/api/v1/configure" => queue::configure,
-    GET "/api/v1/resources/queues" => [newest] queue::list,
-    GET "/api/v1/resources/queues/:queue" => [newest] queue::detail,
-    DELETE "/api/v1/resources/queues/:queue" => queue::delete,
-    GET "/api/v1/resources/queues/:queue/depth" => [newest] queue::depth,
-    GET "/api/v1/resources/partitions" => [newest] queue::partitions,
-    GET "/api/v1/resources/overview" => [newest] queue::overview,
-    GET "/api/v1/resources/namespaces" => [newest] queue::namespaces,
-    GET "/api/v1/resources/tasks" => [newest] queue::tasks,
-    GET "/api/v1/dlq" => [newest] dead_letter::list,
-    DELETE "/api/v1/dlq" => dead_letter::purge,
-    POST "/api/v1/dlq/:id/replay" => [newest] dead_letter::replay,
-    GET "/api/v1/messages" => [newest] message::browse,
-    GET "/api/v1/messages/:partitionId/:transactionId" => [newest] message::detail,
-    POST "/api/v1/messages/:partitionId/:transactionId/retry" => [newest] dead_letter::retry_message,
-    DELETE "/api/v1/messages/:partitionId/:transactionId" => dead_letter::delete_message,
-    POST "/api/v1/traces" => trace::record,
-    GET "/api/v1/traces/names" => [newest] trace::all_names,
-    GET "/api/v1/traces/by-name/:name" => [newest] trace::by_name,
-    GET "/api/v1/traces/:partitionId/:transactionId" => [newest] trace::of_message,
-    GET "/api/v1/consumer-groups" => [newest] group::list,
-    GET "/api/v1/consumer-groups/lagging" => [newest] group::lagging,
-    GET "/api/v1/consumer-groups/:group" => [newest] group::detail,
-    DELETE "/api/v1/consumer-groups/:group" => group::delete,
-    POST "/api/v1/consumer-groups/:group/subscription" => group::subscription,
-    POST "/api/v1/consumer-groups/:group/queues/:queue/seek" => group::seek_queue,
-    POST "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek" => group::seek_partition,
-    DELETE "/api/v1/consumer-groups/:group/queues/:queue" => group::delete_on_queue,
-    GET "/api/v1/system/kv-timers" => [newest] switch::kv_timers,
-    POST "/api/v1/system/kv-timers" => switch::set_kv_timers,
-    GET "/api/v1/raft/status" => cluster::status,
-    GET "/api/v1/raft/members" => cluster::members,
-    GET "/api/v1/system/raft/membership" => cluster::membership,
-    POST "/api/v1/system/raft/learners" => cluster::add_learner,
-    POST "/api/v1/system/raft/promote" => cluster::promote,
-    PUT "/api/v1/system/raft/voters" => cluster::set_voters,
-    DELETE "/api/v1/system/raft/members/:id" => cluster::remove,
-    GET "/api/v1/status" => [newest] analytics::status,
-    GET "/api/v1/status/queues" => [newest] queue_status::list,
-    GET "/api/v1/status/queues/:queue" => [newest] queue_status::detail,
-    GET "/api/v1/status/analytics" => analytics::analytics,
-    GET "/api/v1/analytics/system-metrics" => analytics::system_metrics,
-    GET "/api/v1/analytics/worker-metrics" => analytics::worker_metrics,
-    POST "/api/v1/stats/refresh" => analytics::refresh,
-    GET "/status" => status::status,
-    GET "/metrics" => metrics::json_page,
-    GET "/metrics/prometheus" => metrics::prometheus,
+    POST "/api/v1/push" => Write push::push,
+    GET "/api/v1/pop/queue/:queue" => ReadWrite pop::queue,
+    POST "/api/v1/ack/batch" => ReadWrite ack::batch,
+    POST "/api/v1/ack" => ReadWrite ack::one,
+    GET "/api/v1/pop/queue/:queue/partition/:partition" => ReadWrite pop::partition,
+    GET "/api/v1/pop" => ReadWrite pop::discovery,
+    POST "/api/v1/transaction" => ReadWrite transaction::transaction,
+    POST "/api/v1/locks" => ReadWrite lock::locks,
+    POST "/api/v1/lease/:leaseId/extend" => ReadWrite lease::extend,
+    GET "/health" => Public health::health,
+    POST "/api/v1/kv" => ReadWrite kv::batch,
+    GET "/api/v1/kv/:ns/*key" => ReadWrite kv::get,
+    PUT "/api/v1/kv/:ns/*key" => ReadWrite kv::put,
+    DELETE "/api/v1/kv/:ns/*key" => ReadWrite kv::delete,
+    POST "/api/v1/resources/kv/list" => Read [newest] kv::list,
+    GET "/api/v1/resources/kv/namespaces" => Read [newest] kv::namespaces,
+    POST "/api/v1/timers" => Write timer::timers,
+    GET "/api/v1/timers/:queue" => ReadWrite [newest] timer::list,
+    GET "/api/v1/timers/:queue/*timerKey" => ReadWrite [newest] timer::peek,
+    DELETE "/api/v1/timers/:queue/*timerKey" => ReadWrite timer::cancel,
+    POST "/api/v1/fetch" => Read fetch::fetch,
+    POST "/api/v1/partitions/changed" => Read fetch::changed,
+    POST "/api/v1/configure" => ReadWrite queue::configure,
+    GET "/api/v1/resources/queues" => Read [newest] queue::list,
+    GET "/api/v1/resources/queues/:queue" => Read [newest] queue::detail,
+    DELETE "/api/v1/resources/queues/:queue" => Admin queue::delete,
+    GET "/api/v1/resources/queues/:queue/depth" => Read [newest] queue::depth,
+    GET "/api/v1/resources/partitions" => Read [newest] queue::partitions,
+    GET "/api/v1/resources/overview" => Read [newest] queue::overview,
+    GET "/api/v1/resources/namespaces" => Read [newest] queue::namespaces,
+    GET "/api/v1/resources/tasks" => Read [newest] queue::tasks,
+    GET "/api/v1/dlq" => Read [newest] dead_letter::list,
+    DELETE "/api/v1/dlq" => Admin dead_letter::purge,
+    POST "/api/v1/dlq/:id/replay" => ReadWrite [newest] dead_letter::replay,
+    GET "/api/v1/messages" => Read [newest] message::browse,
+    GET "/api/v1/messages/:partitionId/:transactionId" => Read [newest] message::detail,
+    POST "/api/v1/messages/:partitionId/:transactionId/retry" => ReadWrite [newest] dead_letter::retry_message,
+    DELETE "/api/v1/messages/:partitionId/:transactionId" => ReadWrite dead_letter::delete_message,
+    POST "/api/v1/traces" => ReadWrite trace::record,
+    GET "/api/v1/traces/names" => Read [newest] trace::all_names,
+    GET "/api/v1/traces/by-name/:name" => Read [newest] trace::by_name,
+    GET "/api/v1/traces/:partitionId/:transactionId" => Read [newest] trace::of_message,
+    GET "/api/v1/consumer-groups" => Read [newest] group::list,
+    GET "/api/v1/consumer-groups/lagging" => Read [newest] group::lagging,
+    GET "/api/v1/consumer-groups/:group" => Read [newest] group::detail,
+    DELETE "/api/v1/consumer-groups/:group" => Admin group::delete,
+    POST "/api/v1/consumer-groups/:group/subscription" => ReadWrite group::subscription,
+    POST "/api/v1/consumer-groups/:group/queues/:queue/seek" => ReadWrite group::seek_queue,
+    POST "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek" => ReadWrite group::seek_partition,
+    DELETE "/api/v1/consumer-groups/:group/queues/:queue" => Admin group::delete_on_queue,
+    GET "/api/v1/system/kv-timers" => Admin [newest] switch::kv_timers,
+    POST "/api/v1/system/kv-timers" => Admin switch::set_kv_timers,
+    GET "/api/v1/raft/status" => Admin cluster::status,
+    GET "/api/v1/raft/members" => Admin cluster::members,
+    GET "/api/v1/system/raft/membership" => Admin cluster::membership,
+    POST "/api/v1/system/raft/learners" => Admin cluster::add_learner,
+    POST "/api/v1/system/raft/promote" => Admin cluster::promote,
+    PUT "/api/v1/system/raft/voters" => Admin cluster::set_voters,
+    DELETE "/api/v1/system/raft/members/:id" => Admin cluster::remove,
+    GET "/api/v1/status" => Read [newest] analytics::status,
+    GET "/api/v1/status/queues" => Read [newest] queue_status::list,
+    GET "/api/v1/status/queues/:queue" => Read [newest] queue_status::detail,
+    GET "/api/v1/status/analytics" => Read analytics::analytics,
+    GET "/api/v1/analytics/system-metrics" => Read analytics::system_metrics,
+    GET "/api/v1/analytics/worker-metrics" => Read analytics::worker_metrics,
+    POST "/api/v1/stats/refresh" => Admin analytics::refresh,
+    GET "/status" => Read status::status,
+    GET "/metrics" => Public metrics::json_page,
+    GET "/metrics/prometheus" => Public metrics::prometheus,
 }
 
-/// The handler of a path, and its decoded pieces.
-pub(crate) fn find(method: &Method, path: &str) -> Result<(Handler, Vec<String>), Refusal> {
+/// The route of a path, and its decoded pieces.
+pub(crate) fn find(method: &Method, path: &str) -> Result<(&'static Route, Vec<String>), Refusal> {
     for route in ROUTES {
         if route.method != *method && !(route.method == Method::GET && *method == Method::HEAD) {
             continue;
         }
         if let Some(pieces) = matches(route.path, path) {
             let params = pieces.into_iter().map(decode_piece).collect::<Result<_, _>>()?;
-            return Ok((route.handler, params));
+            return Ok((route, params));
         }
     }
     Err(Refusal::NoRoute)
@@ -175,6 +180,13 @@ mod tests {
         assert_eq!(at("/kv/:ns/*key", "/kv/n/"), None);
         assert_eq!(decode_piece("a%2Fb%20c+d").unwrap(), "a/b c+d");
         assert!(decode_piece("%ff").is_err());
+    }
+
+    #[test]
+    fn only_these_routes_are_for_everybody() {
+        let open = ROUTES.iter().filter(|route| route.level == Level::Public);
+        let open: Vec<&str> = open.map(|route| route.path).collect();
+        assert_eq!(open, ["/health", "/metrics", "/metrics/prometheus"]);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! what a request means (`routes`).
 
 use crate::answer::{Answer, Whole};
+use crate::auth::{Auth, Denied, Identity};
 use crate::call::Call;
-use crate::routes;
+use crate::routes::{self, Route};
 use crate::unread::Unread;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, EXPECT, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -33,6 +35,8 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// What `/health` and `/status` say the release is.
     pub version: &'static str,
+    /// Who may call; `None` lets everybody call everything, whatever token is sent.
+    pub auth: Option<Arc<Auth>>,
 }
 
 impl Default for ServerOptions {
@@ -41,6 +45,7 @@ impl Default for ServerOptions {
             body_bytes_max: 64 << 20,
             drain: Duration::from_secs(10),
             version: env!("CARGO_PKG_VERSION"),
+            auth: None,
         }
     }
 }
@@ -116,6 +121,13 @@ impl Server {
         let drain = face.options.drain;
         let graceful = GracefulShutdown::new();
         let mut stop = std::pin::pin!(stop);
+        let auth = face.options.auth.clone();
+        let mut keys = std::pin::pin!(async move {
+            match &auth {
+                Some(auth) => auth.keep_fresh().await,
+                None => std::future::pending().await,
+            }
+        });
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -127,6 +139,7 @@ impl Server {
                     }
                 },
                 () = &mut stop => break,
+                () = &mut keys => {}
             }
         }
         drop(listener);
@@ -163,9 +176,13 @@ async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
     let broker = face.broker.clone();
     let (unread, expects) = (Unread::new(body), parts.headers.contains_key(EXPECT));
     let result = match routes::find(&parts.method, parts.uri.path()) {
-        Ok((handler, params)) => {
-            handler(Call { face, parts, params, unread: unread.clone(), room: None }).await
-        }
+        Ok((route, params)) => match admit(&face, route, &parts).await {
+            Ok(identity) => {
+                let unread = unread.clone();
+                (route.handler)(Call { face, parts, params, identity, unread, room: None }).await
+            }
+            Err(denied) => Ok(denied.into_answer()),
+        },
         Err(refusal) => Err(refusal),
     };
     let mut answer: Answer =
@@ -177,6 +194,14 @@ async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {
         *answer.body_mut() = Whole::default();
     }
     answer
+}
+
+/// Who sends the request, if such a one may.
+async fn admit(face: &Face, route: &Route, parts: &Parts) -> Result<Option<Identity>, Denied> {
+    match &face.options.auth {
+        Some(auth) => auth.admit(route.level, parts.uri.path(), &parts.headers).await,
+        None => Ok(None),
+    }
 }
 
 /// Where the leader answers, if another node may lead and this one knows who does.

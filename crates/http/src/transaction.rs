@@ -140,7 +140,7 @@ pub(crate) async fn transaction(mut call: Call) -> Result<Answer, Refusal> {
     timer::refuse_when_off(&call, &bundle.timers)?;
     bundle.counts = binary.as_ref().is_some_and(|binary| binary.counts);
     let now = call.broker().now();
-    let parts = match Parts::of(&bundle, body.len()) {
+    let parts = match Parts::of(&bundle, body.len(), call.producer()) {
         Ok(parts) => parts,
         Err(why) => return Ok(early(now, &why)),
     };
@@ -287,10 +287,14 @@ pub(crate) struct Parts<'b> {
 
 impl<'b> Parts<'b> {
     /// The parts, or what keeps them from becoming a command.
-    fn of(bundle: &'b Bundle<'_>, body_bytes: usize) -> Result<Parts<'b>, Early> {
+    fn of(
+        bundle: &'b Bundle<'_>,
+        body_bytes: usize,
+        producer: Option<&'b str>,
+    ) -> Result<Parts<'b>, Early> {
         let operations = &bundle.operations;
         let mut parts = Parts {
-            pushes: Grouped::new(operations.len(), body_bytes),
+            pushes: Grouped::new(operations.len(), body_bytes, producer),
             acks: Vec::new(),
             riders: Vec::new(),
             places: Vec::with_capacity(operations.len()),

@@ -25,7 +25,7 @@ fn refusal(body: &Value) -> String {
 fn early(body: &Value) -> (&'static str, Option<usize>) {
     let text = body.to_string();
     let bundle = Bundle::read(text.as_bytes(), Vec::new(), &mut free).unwrap();
-    Parts::of(&bundle, text.len()).map_or_else(|why| (why.reason, why.index), |_| ("", None))
+    Parts::of(&bundle, text.len(), None).map_or_else(|why| (why.reason, why.index), |_| ("", None))
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn pushes_are_grouped_and_acks_by_their_group() {
         {"type":"ack","transactionId":"c","partitionId":"18","status":"odd","consumerGroup":"g"}],
         "requiredLeases":null,"kv":null,"timers":[],"positions":null}"#;
     let bundle = Bundle::read(body, Vec::new(), &mut free).unwrap();
-    let parts = Parts::of(&bundle, body.len()).unwrap();
+    let parts = Parts::of(&bundle, body.len(), None).unwrap();
     let command = parts.command(TenantId::DEFAULT);
     let names: Vec<_> = command.acks.iter().map(|acks| (acks.group, acks.items.len())).collect();
     assert_eq!(names, [(Some("g"), 2), (None, 1)]);
@@ -73,7 +73,7 @@ fn an_ack_without_a_lease_borrows_the_only_one_that_is_named() {
         .to_string();
         let bundle = Bundle::read(body.as_bytes(), Vec::new(), &mut free).unwrap();
         let lease = |at: usize| {
-            let parts = Parts::of(&bundle, 0).unwrap();
+            let parts = Parts::of(&bundle, 0, None).unwrap();
             match parts.acks[0].items[at].lease {
                 LeaseClaim::Id(id) => Some(id),
                 _ => None,
@@ -101,7 +101,7 @@ fn riders_keep_their_order_behind_the_operations() {
     })
     .to_string();
     let bundle = Bundle::read(body.as_bytes(), Vec::new(), &mut free).unwrap();
-    let parts = Parts::of(&bundle, body.len()).unwrap();
+    let parts = Parts::of(&bundle, body.len(), None).unwrap();
     let riders = parts.command(TenantId::DEFAULT).riders;
     let Rider::Kv(check) = &riders[0] else { panic!() };
     assert!(check.required && matches!(check.kind, KvOpKind::Check { key: "k", expect: 3 }));

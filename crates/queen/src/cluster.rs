@@ -1,11 +1,12 @@
 //! `queen cluster status`: the nodes of a cluster, as a table for people.
 //!
-//! Owns: asking each node for its own view, and the table. Leaves to others: the views themselves
+//! Owns: asking each node for its own view, with the token of `QUEEN_CLIENT_TOKEN`, and the table. Leaves to others: the views themselves
 //! (`/api/v1/raft/status`).
 
 use crate::health::get;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use queen_core::setting::access::CLIENT_TOKEN;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,8 @@ const VIEW: &str = "/api/v1/raft/status";
 pub fn run(command: Cluster) -> anyhow::Result<()> {
     let Cluster::Status(args) = command;
     let addr = args.addr.trim_start_matches("http://").trim_end_matches('/');
+    let token = token()?;
+    let view = |addr: &str| view(addr, token.as_deref());
     let asked = view(addr).with_context(|| format!("no answer at {addr}"))?;
     let members = members(&asked, addr);
     // Each on a thread of its own: one that does not answer holds up nobody.
@@ -63,9 +66,22 @@ struct Member {
     voter: bool,
 }
 
+/// The token to send, if one is set.
+fn token() -> anyhow::Result<Option<String>> {
+    let set = std::env::var(CLIENT_TOKEN.name).unwrap_or_default();
+    let token = set.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!(CLIENT_TOKEN.refusal(Some(token), "it holds what no token can hold"));
+    }
+    Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
+}
+
 /// A node's own view.
-fn view(addr: &str) -> anyhow::Result<Value> {
-    let (status, body) = get(addr, VIEW)?;
+fn view(addr: &str, token: Option<&str>) -> anyhow::Result<Value> {
+    let (status, body) = get(addr, VIEW, token)?;
+    if status == "401" || status == "403" {
+        bail!("{addr}{VIEW} answered {status}: set {} to an admin's token", CLIENT_TOKEN.name);
+    }
     if status != "200" {
         bail!("{addr}{VIEW} answered {status}: is a broker of this release running there?");
     }

@@ -32,7 +32,7 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
     };
     let path = if args.sink { "/health?sink=true" } else { "/health" };
     let (status, body) =
-        get(&addr, path).map_err(|error| anyhow::anyhow!("no answer at {addr}: {error}"))?;
+        get(&addr, path, None).map_err(|error| anyhow::anyhow!("no answer at {addr}: {error}"))?;
     println!("{body}");
     match status.as_str() {
         "200" => Ok(()),
@@ -40,19 +40,21 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The status and the body of the answer to a GET.
-pub fn get(addr: &str, path: &str) -> std::io::Result<(String, String)> {
-    let answer = ask(addr, path)?;
+/// The status and the body of the answer to a GET that sends this token, if any.
+pub fn get(addr: &str, path: &str, token: Option<&str>) -> std::io::Result<(String, String)> {
+    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+    let answer = ask(addr, &format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\n{token}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).unwrap_or("no HTTP");
     Ok((status.to_owned(), body.to_owned()))
 }
 
-fn ask(addr: &str, path: &str) -> std::io::Result<String> {
+/// The whole answer to a request of these head lines.
+fn ask(addr: &str, head: &str) -> std::io::Result<String> {
     let mut stream = connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n")?;
+    write!(stream, "{head}connection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(1 << 20).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

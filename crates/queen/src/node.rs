@@ -98,6 +98,7 @@ impl Node {
         let options = ServerOptions {
             body_bytes_max: settings.body_bytes_max,
             version: env!("CARGO_PKG_VERSION"),
+            auth: settings.auth.clone(),
             ..ServerOptions::default()
         };
         let pages = vec![sink.pages()];

@@ -3,8 +3,9 @@
 //! Owns: the checks that need more than the table says, and the refusal of variables that promise
 //! what this release does not do. Leaves to others: names, ranges, words, defaults
 //! (`queen_core::setting::broker`), reading one value (`environment`), keys (`encryption`),
-//! the settings of a cluster (`cluster`), `QUEEN_S3_*` (`queen_sink::settings`).
+//! the settings of a cluster (`cluster`) and of access (`access`), `QUEEN_S3_*` (`queen_sink::settings`).
 
+mod access;
 mod cluster;
 
 use crate::encryption::EncryptionKeys;
@@ -12,8 +13,10 @@ use crate::environment::Environment;
 use crate::logging::LogSettings;
 use queen_broker::cluster::ClusterOptions;
 use queen_core::setting::{Setting, broker};
+use queen_http::auth::Auth;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All that the broker is told from outside.
@@ -43,6 +46,8 @@ pub struct Settings {
     pub server_id: String,
     /// Variables that are set and have no effect, to be logged once.
     pub without_effect: Vec<String>,
+    /// `JWT_ENABLED` and what goes with it; `None`: everybody may call.
+    pub auth: Option<Arc<Auth>>,
     /// Keys of encrypted queues.
     pub encryption: EncryptionKeys,
     /// How to log.
@@ -57,7 +62,6 @@ const NOT_HERE: &[(&str, &str)] = &[
 
 /// The same for switches: refused when on.
 const NOT_HERE_WHEN_ON: &[(&str, &str)] = &[
-    ("JWT_ENABLED", "authentication is not in this release: every request would be accepted"),
     ("QUEEN_TENANCY_HEADER", "tenants are not in this release: all requests would share one"),
     ("QUEEN_PROXY_EMBEDDED", "the embedded proxy is not in this release"),
 ];
@@ -93,6 +97,7 @@ impl Settings {
             write_timeout: millis(&broker::STMT_TIMEOUT_MS),
             server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
             without_effect: without_effect(environment),
+            auth: access::read(environment),
             encryption: EncryptionKeys::read(environment),
             log: LogSettings::read(environment, log_level),
         }
@@ -102,7 +107,7 @@ impl Settings {
 /// Variables of the broker's family that are set and have no effect here.
 fn without_effect(environment: &Environment) -> Vec<String> {
     let has_effect = |name: &str| {
-        broker::ALL.iter().any(|known| known.name == name)
+        broker::ALL.iter().chain(queen_core::setting::access::ALL).any(|known| known.name == name)
             || name.starts_with("QUEEN_S3_")
             || name.starts_with("QUEEN_TEST_")
             || NOT_HERE.iter().chain(NOT_HERE_WHEN_ON).any(|(known, _)| *known == name)
@@ -200,7 +205,7 @@ mod tests {
         ]);
         assert_eq!(problems.len(), 8, "{problems:#?}");
         assert!(problems.iter().any(|p| p.starts_with("PORT=http: not a whole number")));
-        assert!(problems.iter().any(|p| p.starts_with("JWT_ENABLED is on: authentication")));
+        assert!(problems.iter().any(|p| p.starts_with("JWT_ENABLED is on, and there is nothing")));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use queen_core::setting::{Default, Kind, Setting, broker, machine, sink};
+use queen_core::setting::{Default, Kind, Setting, access, broker, machine, sink};
 
 /// Each page and its text.
 fn pages() -> [(&'static str, String); 3] {
@@ -64,6 +64,7 @@ is. `queen s3 check` tries the bucket with the same variables. The secrets are s
 fn settings() -> String {
     let mut page = INTRODUCTION.to_owned();
     section(&mut page, "The broker", "", broker::ALL);
+    section(&mut page, "Who may call", access::ABOUT, access::ALL);
     section(&mut page, "The S3 sink", SINK, sink::ALL);
     section(&mut page, "What the sink takes from the machine", machine::ABOUT, machine::ALL);
     page.push_str("\n## Names of other releases\n\n| variable | here |\n| --- | --- |\n");

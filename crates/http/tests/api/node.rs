@@ -45,10 +45,15 @@ impl Node {
 
     /// With these keys.
     pub async fn start_with(keyring: Keyring) -> Node {
-        Node::start_in(tempfile::tempdir().unwrap(), keyring).await
+        Node::start_in(tempfile::tempdir().unwrap(), keyring, ServerOptions::default()).await
     }
 
-    async fn start_in(dir: tempfile::TempDir, keyring: Keyring) -> Node {
+    /// With a listener like this.
+    pub async fn start_behind(options: ServerOptions) -> Node {
+        Node::start_in(tempfile::tempdir().unwrap(), Keyring::none(), options).await
+    }
+
+    async fn start_in(dir: tempfile::TempDir, keyring: Keyring, behind: ServerOptions) -> Node {
         let mut options = BrokerOptions::new(dir.path());
         options.keyring = keyring;
         // The machine that runs the tests may be fuller than a broker's should be.
@@ -56,8 +61,7 @@ impl Node {
         options.disk.low_percent = 101;
         let broker = Broker::start(options).await.unwrap();
         let addr = "127.0.0.1:0".parse().unwrap();
-        let options = ServerOptions::default();
-        let server = Server::bind(addr, broker.clone(), options, Vec::new()).await.unwrap();
+        let server = Server::bind(addr, broker.clone(), behind, Vec::new()).await.unwrap();
         let addr = server.addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(server.run(async { drop(stopped.await) }));
@@ -75,7 +79,7 @@ impl Node {
         drop(self.stop);
         self.served.await.unwrap();
         self.broker.shutdown().await;
-        Node::start_in(self.dir, keyring).await
+        Node::start_in(self.dir, keyring, ServerOptions::default()).await
     }
 
     /// Its data directory.
@@ -95,11 +99,15 @@ impl Node {
 
     /// Posts a body of the binary type.
     pub async fn post_binary(&self, path: &str, body: &[u8]) -> Reply {
+        self.call_with("POST", path, "content-type: application/x-queen-push\r\n", body).await
+    }
+
+    /// With more headers, each line ended.
+    pub async fn call_with(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         let mut stream = self.connect().await;
+        let length = body.len();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/x-queen-push\r\n\
-             content-length: {}\r\n\r\n",
-            body.len()
+            "{method} {path} HTTP/1.1\r\nhost: test\r\n{headers}content-length: {length}\r\n\r\n"
         );
         stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
         receive(&mut stream).await
