@@ -16,6 +16,9 @@ async fn a_cluster_keeps_its_promises_under_each_kind_of_fault() {
         ("records acked", 1000),
         ("KV calls", 1000),
         ("leases held", 20),
+        ("permits held", 50),
+        ("guarded writes", 50),
+        ("jobs handed on", 100),
         ("windows copied", 20),
     ] {
         assert!(report.count(what) >= least, "{what}: {}", report.text());

@@ -8,6 +8,7 @@
 //! others. A put without an answer whose value nobody saw is left out, with and without it the rest is the
 //! same; one whose value somebody saw ended by then. What no node was there to take never was asked.
 
+use super::asked::{Told, post};
 use super::history::History;
 use crate::chance::Chance;
 use crate::process::Client;
@@ -214,15 +215,11 @@ impl Worker {
         ask["key"] = key.as_str().into();
         let node = self.chance.below(self.clients.len() as u64) as usize;
         let begin = self.history.now();
-        let body = json!({"operations": [ask]}).to_string();
-        let asked = self.clients[node].post("/api/v1/kv", body);
-        let answer = tokio::time::timeout(PATIENCE, asked).await;
-        let result = match answer {
-            Ok(Ok(answer)) if answer.status == 200 => Some(answer.json()["results"][0].clone()),
-            Ok(Err(why)) if never_sent(&why) => return,
-            // Refused before it was logged: the disk is full.
-            Ok(Ok(answer)) if answer.status == 507 => return,
-            _ => None,
+        let body = json!({"operations": [ask]});
+        let result = match post(&self.clients[node], "/api/v1/kv", &body, PATIENCE).await {
+            Told::Answered(answer) => Some(answer["results"][0].clone()),
+            Told::Refused => return,
+            Told::Unknown => None,
         };
         let end = result.as_ref().map(|_| self.history.now());
         if let Some(result) = &result {
@@ -248,10 +245,6 @@ impl Worker {
             Op::Incr(sum) => *sum = value,
         }
     }
-}
-
-fn never_sent(why: &anyhow::Error) -> bool {
-    why.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect)
 }
 
 #[cfg(test)]

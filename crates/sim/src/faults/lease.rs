@@ -1,7 +1,7 @@
 //! Consumers that hold what they popped, and whether two held the same partition at once.
 //!
-//! Owns: a group whose members work on what they have for seconds before they ack, and the rule. Leaves
-//! to others: what is pushed (`queue`), when a clock is set (`scene`).
+//! Owns: a group whose members work on what they have for seconds before they ack, the rule, and how long
+//! what ends by itself certainly lasts. Leaves to others: what is pushed (`queue`), when a clock is set (`scene`).
 //!
 //! When a pop is answered, its claim was made between question and answer; so it lasts at least from the
 //! answer until the lease's length after the question, on the log clock, or until its holder asked for
@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 const CONSUMERS: u64 = 3;
 /// Length of a lease.
 const LEASE: Duration = Duration::from_secs(6);
-/// The log clock may run so much faster than time: a twentieth, and what a look takes.
-const FASTER: Duration = Duration::from_millis(400);
+/// What a look takes.
+const LOOK: Duration = Duration::from_millis(100);
 /// Longest wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Between two tries that failed at once.
@@ -41,12 +41,17 @@ pub struct Hold {
     settles: Option<u64>,
 }
 
+/// Microseconds for which something of this length certainly lasts: the log clock may run faster than time
+/// by a twentieth.
+pub fn certain(length: Duration) -> u64 {
+    (length - length / 20 - LOOK).as_micros() as u64
+}
+
 /// Claims that were made while another was certainly held.
 pub fn judge(holds: &[Hold]) -> Vec<String> {
     let mut wrong = Vec::new();
-    let shortest = (LEASE - FASTER).as_micros() as u64;
     for hold in holds {
-        let end = (hold.asked + shortest).min(hold.settles.unwrap_or(u64::MAX));
+        let end = (hold.asked + certain(LEASE)).min(hold.settles.unwrap_or(u64::MAX));
         let within = |other: &&Hold| {
             let same = other.partition == hold.partition && other.lease != hold.lease;
             same && other.asked >= hold.told && other.told <= end

@@ -5,11 +5,14 @@
 //! what a run is judged by, and what is told of it (`report`). Leaves to
 //! others: processes (`crate::process`), the rules of the product.
 
+mod asked;
 mod clock;
 mod failover;
 mod history;
 pub(crate) mod kv;
 mod lease;
+mod lock;
+mod lock_clients;
 mod means;
 mod members;
 mod net;
@@ -22,6 +25,8 @@ mod run;
 mod scene;
 mod schedule;
 mod sink;
+mod transaction;
+mod transaction_clients;
 
 pub use failover::failover;
 pub use report::{Report, Summary};

@@ -162,22 +162,27 @@ pub async fn read_logs(clients: &[Client], facts: &Facts) -> anyhow::Result<Vec<
     let mut wrong = Vec::new();
     for (node, client) in (1..).zip(clients) {
         for partition in facts.sent.keys() {
-            let mut log: Vec<Placed> = Vec::new();
-            loop {
-                let entry = json!({"queue": QUEUE, "partition": partition, "offset": log.len()});
-                let body = json!({"entries": [entry]}).to_string();
-                let answer = client.post("/api/v1/fetch", body).await?;
-                anyhow::ensure!(answer.status == 200, "fetch: {}", answer.text);
-                let found = placed(&answer.json()["entries"][0]["records"]);
-                if found.is_empty() {
-                    break;
-                }
-                log.extend(found);
-            }
+            let records = read_log(client, QUEUE, partition).await?;
+            let log = placed(&Value::from(records));
             wrong.extend(facts.judge_log(node, partition, &log));
         }
     }
     Ok(wrong)
+}
+
+/// The records of a partition, as a node's log has them.
+pub async fn read_log(client: &Client, queue: &str, partition: &str) -> anyhow::Result<Vec<Value>> {
+    let mut log: Vec<Value> = Vec::new();
+    loop {
+        let entry = json!({"queue": queue, "partition": partition, "offset": log.len()});
+        let body = json!({"entries": [entry]}).to_string();
+        let answer = client.post("/api/v1/fetch", body).await?;
+        anyhow::ensure!(answer.status == 200, "fetch: {}", answer.text);
+        match answer.json()["entries"][0]["records"].as_array() {
+            Some(records) if !records.is_empty() => log.extend_from_slice(records),
+            _ => return Ok(log),
+        }
+    }
 }
 
 /// The payload of a record: its number.

@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of its steps, the verdict. Leaves to others: what there is to run with (`means`),
 //! which faults (`schedule`), carrying them out (`scene`), the clients and their rules (`queue`, `kv`, `lease`,
-//! `sink`).
+//! `transaction`, `lock`, `sink`).
 
 use super::history::History;
 use super::means::Means;
@@ -10,7 +10,7 @@ use super::report::{Report, again};
 use super::scene::Scene;
 use super::schedule::{Kind, draw};
 use super::sink::Watch;
-use super::{kv, lease, queue};
+use super::{kv, lease, lock_clients, queue, transaction_clients};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let queue = queue::Workload::start(clients, seed, &history);
     let registers = kv::Workload::start(clients, seed, &history);
     let holders = lease::Workload::start(clients, seed, &history);
+    let movers = transaction_clients::Workload::start(clients, seed, &history);
+    let locks = lock_clients::Workload::start(clients, seed, &history);
     let mut faults = Vec::new();
     for fault in &schedule {
         faults.push(fault.kind);
@@ -62,18 +64,27 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         }
     }
     scene.heal().await;
-    let calls = registers.stop().await?;
-    let holds = holders.stop().await?;
-    let facts = queue.stop(DRAINED).await?;
+    let (calls, holds, permits, moves, facts) = tokio::try_join!(
+        registers.stop(),
+        holders.stop(),
+        locks.stop(),
+        movers.stop(DRAINED),
+        queue.stop(DRAINED)
+    )?;
     let mut wrong = facts.judge();
+    wrong.extend(moves.judge());
     if !wrong.is_empty() {
         scene.note_state().await;
     }
     wrong.extend(lease::judge(&holds));
+    wrong.extend(permits.judge());
     let mut counts = BTreeMap::from([
         ("records pushed", facts.answered() as u64),
         ("records acked", facts.settled() as u64),
         ("leases held", holds.len() as u64),
+        ("permits held", permits.holds.len() as u64),
+        ("guarded writes", permits.writes.len() as u64),
+        ("jobs handed on", moves.done() as u64),
         ("KV calls", calls.values().map(Vec::len).sum::<usize>() as u64),
     ]);
     if let Some(bucket) = scene.bucket() {
