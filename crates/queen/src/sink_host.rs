@@ -6,6 +6,8 @@
 //! Rows are looked at under the store's read lock, a few at a time: whoever applies the log waits for
 //! it. Files are read outside of it.
 
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod timeline;
 
 use async_trait::async_trait;
@@ -190,6 +192,11 @@ impl Host for SinkHost {
     }
 
     async fn kv(&self, ops: &[KvOp<'_>]) -> Result<KvOutcome, HostError> {
+        #[cfg(feature = "planted-bugs")]
+        if let Some(commit) = planted::unfenced(ops) {
+            tokio::time::sleep(planted::LATE).await;
+            return Box::pin(self.kv(&[commit])).await.map(planted::answered);
+        }
         let batch = KvBatch { tenant: TenantId::DEFAULT, ops: ops.to_vec() };
         match self.submit(&Command::Kv(batch)).await? {
             Reply::Kv(outcome) => Ok(outcome),

@@ -9,7 +9,7 @@ use queen_sim::simulation::{Mutation, Outcome, run, run_seeds};
 use queen_sim::{cluster, faults};
 use std::io::{Write as _, stdout};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,6 +87,23 @@ enum Other {
         #[arg(long, value_parser = setting)]
         set: Vec<(String, String)>,
     },
+    /// Looks for faults that were planted in the broker; fails unless each is found. Takes a broker built
+    /// with `--features queen/planted-bugs`, named by QUEEN_TEST_BINARY.
+    Planted {
+        /// Only this one: answer-before-majority, read-without-barrier, lease-on-wall-clock,
+        /// commit-without-fence.
+        #[arg(long, value_parser = planted)]
+        bug: Option<&'static faults::Planted>,
+        /// Run the seeds FROM..TO (TO is not run), until one finds it.
+        #[arg(long, value_parser = range, default_value = "0..10")]
+        seeds: Range<u64>,
+        /// Seconds of faults in each run.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Where histories are kept.
+        #[arg(long, default_value = "target/faults")]
+        folder: PathBuf,
+    },
     /// Kills the leader under load again and again and measures the time to the next answer.
     Failover {
         /// So often.
@@ -120,6 +137,36 @@ fn kind(name: &str) -> Result<faults::Kind, String> {
     })
 }
 
+fn planted(name: &str) -> Result<&'static faults::Planted, String> {
+    faults::Planted::from_name(name).ok_or_else(|| {
+        let names = faults::PLANTED.each_ref().map(|planted| planted.name).join(", ");
+        format!("{name:?} is no planted fault, give one of {names}")
+    })
+}
+
+/// Looks for planted faults; whether each was found.
+async fn look_for(
+    bugs: &[&faults::Planted],
+    seeds: Range<u64>,
+    seconds: u64,
+    folder: &Path,
+) -> anyhow::Result<bool> {
+    let (mut table, mut well) = (String::new(), true);
+    for bug in bugs {
+        let length = Duration::from_secs(seconds);
+        let found = faults::find_planted(bug, seeds.clone(), length, folder).await?;
+        well &= found.is_some();
+        let seen = match &found {
+            Some(report) => format!("seed {}: {}", report.seed, report.wrong.join("; ")),
+            None => format!("not found by seeds {seeds:?}: was the broker built with it?"),
+        };
+        let seen: String = seen.chars().take(200).collect();
+        table.push_str(&format!("{:<24} {seen}\n", bug.name));
+    }
+    write!(stdout(), "{table}")?;
+    Ok(well)
+}
+
 /// Runs processes; whether all was well.
 async fn real(other: Other) -> anyhow::Result<bool> {
     match other {
@@ -141,6 +188,10 @@ async fn real(other: Other) -> anyhow::Result<bool> {
             }
             write!(stdout(), "{}", summary.text())?;
             return Ok(well);
+        }
+        Other::Planted { bug, seeds, seconds, folder } => {
+            let bugs = bug.map_or_else(|| faults::PLANTED.iter().collect(), |bug| vec![bug]);
+            return look_for(&bugs, seeds, seconds, &folder).await;
         }
         Other::Failover { kills, folder } => {
             let times = faults::failover(kills, &folder).await?;

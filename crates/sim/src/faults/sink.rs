@@ -115,7 +115,7 @@ async fn pointer(client: &Client) -> Option<u64> {
 /// Looks at the pointer, which only one owner may move and which never goes back, and counts how often
 /// the queue moves from one node to another.
 pub struct Watch {
-    watching: JoinHandle<()>,
+    watching: [JoinHandle<()>; 2],
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -134,28 +134,8 @@ impl Watch {
     /// Looks until it is stopped.
     pub fn start(clients: &[Client], history: &Arc<History>) -> Watch {
         let seen = Arc::<Mutex<Seen>>::default();
-        let (clients, history, all) = (clients.to_vec(), history.clone(), seen.clone());
-        let watching = tokio::spawn(async move {
-            let mut before = None;
-            for client in clients.iter().cycle() {
-                if let Some(now) = pointer(client).await {
-                    let mut seen = all.lock();
-                    if now < seen.pointer {
-                        let text = format!("pointer: window {now} after window {}", seen.pointer);
-                        history.note("pointer", json!(text));
-                        seen.wrong.push(text);
-                    }
-                    seen.pointer = now;
-                }
-                let now = owner(&clients).await;
-                if let Some(place) = now.filter(|_| now != before) {
-                    history.note("sink", json!({"owner": place + 1}));
-                    all.lock().moves += u64::from(before.is_some());
-                    before = now;
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        });
+        let of = || (clients.to_vec(), history.clone(), seen.clone());
+        let watching = [tokio::spawn(watch_pointer(of())), tokio::spawn(watch_owner(of()))];
         Watch { watching, seen }
     }
 
@@ -167,6 +147,38 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.watching.abort();
+        self.watching.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Clients of all nodes, the history, and what was seen.
+type Watched = (Vec<Client>, Arc<History>, Arc<Mutex<Seen>>);
+
+/// Through one node after the other. One look waits for the one before: what it sees is newer.
+async fn watch_pointer((clients, history, all): Watched) {
+    for client in clients.iter().cycle() {
+        if let Some(now) = pointer(client).await {
+            let mut seen = all.lock();
+            if now < seen.pointer {
+                let text = format!("pointer: window {now} after window {}", seen.pointer);
+                history.note("pointer", json!(text));
+                seen.wrong.push(text);
+            }
+            seen.pointer = now;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn watch_owner((clients, history, all): Watched) {
+    let mut before = None;
+    loop {
+        let now = owner(&clients).await;
+        if let Some(place) = now.filter(|_| now != before) {
+            history.note("sink", json!({"owner": place + 1}));
+            all.lock().moves += u64::from(before.is_some());
+            before = now;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
