@@ -290,6 +290,7 @@ async fn autopilot_fills_what_the_request_leaves_out_and_says_what_it_chose() {
     assert_eq!(second["autopilot"], json!({"partitions": 3, "batch": 100}));
     assert_eq!((messages(&second).len(), &second["partitionsClaimed"]), (100, &json!(2)));
     node.settle(&second, "completed").await;
+    node.push_numbers("q", "c", 5).await;
     let fixed = node.pop("q/partition/c?consumerGroup=g&autopilot=true&partitions=5").await;
     assert_eq!(fixed["autopilot"], json!({"partitions": 1, "batch": 100}));
 }
