@@ -379,14 +379,21 @@ fn missing(name: &str) -> KvRefusal {
 }
 
 /// A member's value; null is as absent.
+pub(crate) fn value<'a, T: Deserialize<'a>>(
+    members: &Members<'a>,
+    name: &str,
+) -> serde_json::Result<Option<T>> {
+    let Some(raw) = members.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
+    serde_json::from_str(raw.get()).map(Some)
+}
+
 fn member<'a, T: Deserialize<'a>>(
     members: &Members<'a>,
     name: &str,
     what: &str,
 ) -> Result<Option<T>, KvRefusal> {
-    let Some(raw) = members.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
-    let read = serde_json::from_str(raw.get()).map(Some);
-    read.map_err(|_| KvRefusal::bad("kv_bad_member", format!("member {name:?} is not {what}")))
+    value(members, name)
+        .map_err(|_| KvRefusal::bad("kv_bad_member", format!("member {name:?} is not {what}")))
 }
 
 fn needed<'a, T: Deserialize<'a>>(

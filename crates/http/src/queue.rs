@@ -182,6 +182,16 @@ pub(crate) fn row(queue: &Queue, totals: &Totals) -> Map<String, Value> {
 
 /// `GET /api/v1/resources/queues/:queue`.
 pub(crate) async fn detail(call: Call) -> Result<Answer, Refusal> {
+    let (queue, totals, partitions) = counted(&call).await?;
+    let mut body = row(&queue, &totals);
+    body.insert("options".to_owned(), Value::Object(queue.row.options.to_json()));
+    body.insert("partitions".to_owned(), Value::Array(partitions));
+    body.insert("totals".to_owned(), stats(&totals.messages, totals.dead_letters));
+    Ok(json(StatusCode::OK, &body))
+}
+
+/// The queue that the path names, what it holds, and a row for each of its partitions.
+pub(crate) async fn counted(call: &Call) -> Result<(Queue, Totals, Vec<Value>), Refusal> {
     let broker = call.broker();
     let Some(queue) = broker.queue_named(call.tenant(), call.param(0))? else {
         return Err(Refusal::Bare(StatusCode::NOT_FOUND, "Queue not found".to_owned()));
@@ -194,11 +204,7 @@ pub(crate) async fn detail(call: Call) -> Result<Answer, Refusal> {
             partitions.push(partition(&counted, letters));
         })
         .await?;
-    let mut body = row(&queue, &totals);
-    body.insert("options".to_owned(), Value::Object(queue.row.options.to_json()));
-    body.insert("partitions".to_owned(), Value::Array(partitions));
-    body.insert("totals".to_owned(), stats(&totals.messages, totals.dead_letters));
-    Ok(json(StatusCode::OK, &body))
+    Ok((queue, totals, partitions))
 }
 
 pub(crate) fn stats(messages: &queen_broker::queues::Backlog, dead_letters: u64) -> Value {
@@ -212,7 +218,7 @@ pub(crate) fn stats(messages: &queen_broker::queues::Backlog, dead_letters: u64)
     })
 }
 
-pub(crate) fn partition(counted: &Counted, dead_letters: u64) -> Value {
+fn partition(counted: &Counted, dead_letters: u64) -> Value {
     let row = &counted.partition.row;
     json!({
         "id": row.id.to_string(),

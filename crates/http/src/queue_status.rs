@@ -4,7 +4,7 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
-use crate::queue::{partition, row, stats};
+use crate::queue::{counted, row, stats};
 use hyper::StatusCode;
 use queen_broker::queues::Progress;
 use serde_json::{Value, json};
@@ -39,18 +39,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
 
 /// `GET /api/v1/status/queues/:queue`.
 pub(crate) async fn detail(call: Call) -> Result<Answer, Refusal> {
-    let broker = call.broker();
-    let Some(queue) = broker.queue_named(call.tenant(), call.param(0))? else {
-        return Err(Refusal::Bare(StatusCode::NOT_FOUND, "Queue not found".to_owned()));
-    };
-    let dead = broker.dead_letters_by_partition(queue.id).await?;
-    let mut partitions = Vec::new();
-    let totals = broker
-        .count_queue(&queue, Progress::FurthestBehind, |counted| {
-            let letters = dead.get(&*counted.partition.name).copied().unwrap_or(0);
-            partitions.push(partition(&counted, letters));
-        })
-        .await?;
+    let (queue, totals, partitions) = counted(&call).await?;
     let mut shown = row(&queue, &totals);
     shown.insert("config".to_owned(), Value::Object(queue.row.options.to_json()));
     let totals = stats(&totals.messages, totals.dead_letters);

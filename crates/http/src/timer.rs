@@ -7,7 +7,7 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
-use crate::kv::Members;
+use crate::kv::{Members, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
@@ -242,15 +242,13 @@ fn is_server_owned(name: &str) -> bool {
     name.starts_with('_') || plain.starts_with("tenant") || SERVER_OWNED.contains(&&*plain)
 }
 
-/// A member's value; null is as absent.
 fn member<'a, T: Deserialize<'a>>(
     members: &Members<'a>,
     name: &str,
     what: &str,
 ) -> Result<Option<T>, KvRefusal> {
-    let Some(raw) = members.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
-    let read = serde_json::from_str(raw.get()).map(Some);
-    read.map_err(|_| malformed("timers_bad_member", format!("member {name:?} is not {what}")))
+    value(members, name)
+        .map_err(|_| malformed("timers_bad_member", format!("member {name:?} is not {what}")))
 }
 
 fn needed<'a, T: Deserialize<'a>>(
