@@ -49,11 +49,9 @@ impl Means {
             left_out: Vec::new(),
             has: BTreeSet::new(),
         };
-        means.net = means.take("cut and slow links", Need::Links, Net::new(NODES));
-        match means.net.as_ref().map(Net::slows) {
-            Some(true) => drop(means.has.insert(Need::Netem)),
-            Some(false) => means.left_out.push("slow links: the kernel has no netem".to_owned()),
-            None => {}
+        means.net = means.take("cut links", Need::Links, Net::new(NODES));
+        if let Some(slowed) = means.net.as_ref().map(Net::try_slow) {
+            means.take("slow links", Need::SlowLinks, slowed);
         }
         let host = means.net.as_ref().map_or("127.0.0.1".to_owned(), Net::bucket);
         let bucket = Bucket::start(&host).await;

@@ -1,7 +1,8 @@
 //! A network of its own for each node: namespaces joined by a bridge.
 //!
 //! Owns: making them, cutting and slowing links, taking all away again, also what a run that was
-//! killed left behind. Leaves to others: who is cut off and when. Needs root and iproute2.
+//! killed left behind. Leaves to others: who is cut off and when. Needs root and iproute2, and
+//! nftables for links that lose.
 
 use crate::process::Home;
 use anyhow::{Context, bail};
@@ -16,12 +17,14 @@ const CLIENTS: u64 = 254;
 const BUCKET: u64 = 253;
 /// Goes to no one: what is sent there is lost without a word, as on a cut line.
 const NOBODY: &str = "02:00:00:00:00:01";
+/// What a slow link carries, and how many of a hundred frames it loses: a connection over it waits
+/// for its own repetitions (0.2 s and more) several times a second.
+const SLOW_RATE: &str = "1mbit";
+const SLOW_LOSS: u32 = 10;
 
 /// Namespaces, bridge and links; dropped, they go.
 pub struct Net {
     size: u64,
-    /// Links can be slowed: the kernel has the netem discipline.
-    slows: bool,
 }
 
 fn ip(arguments: &[&str]) -> anyhow::Result<String> {
@@ -67,6 +70,20 @@ fn join(from: u64, to: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Changes the rules for what `id` receives.
+fn nft(id: u64, rules: &str) -> anyhow::Result<()> {
+    ip(&["netns", "exec", &namespace(id), "nft", rules]).map(drop)
+}
+
+/// `to` loses a part of what `from` send it.
+fn lose(to: u64, from: &[u64]) -> anyhow::Result<()> {
+    let from: Vec<String> = from.iter().map(|id| address(*id)).collect();
+    let from = from.join(", ");
+    let chain = "type filter hook ingress device eth0 priority 0";
+    let rule = format!("ip saddr {{ {from} }} numgen random mod 100 < {SLOW_LOSS} drop");
+    nft(to, &format!("table netdev slow {{\nchain arriving {{\n{chain};\n{rule};\n}}\n}}\n"))
+}
+
 /// Takes away what processes left that live no more.
 fn sweep() -> anyhow::Result<()> {
     let dead =
@@ -90,12 +107,8 @@ impl Net {
     /// A namespace for each of so many nodes; an error that says what is missing.
     pub fn new(size: u64) -> anyhow::Result<Net> {
         sweep()?;
-        let mut net = Net { size, slows: false };
+        let net = Net { size };
         net.make()?;
-        let link = format!("{}-1", bridge());
-        net.slows = run("tc", &["qdisc", "replace", "dev", &link, "root", "netem", "delay", "1ms"])
-            .and_then(|_| run("tc", &["qdisc", "del", "dev", &link, "root"]))
-            .is_ok();
         Ok(net)
     }
 
@@ -126,9 +139,10 @@ impl Net {
         (1..=self.size).map(home).collect()
     }
 
-    /// Whether links can be slowed.
-    pub fn slows(&self) -> bool {
-        self.slows
+    /// Slows a link and heals it; an error that says what is missing.
+    pub fn try_slow(&self) -> anyhow::Result<()> {
+        self.slow(1)?;
+        self.heal()
     }
 
     /// The address of the bucket's server.
@@ -153,11 +167,22 @@ impl Net {
         ip(&[&["-n", &namespace(from)], &neighbour[..], &place[..]].concat()).map(drop)
     }
 
-    /// What `id` is sent comes late, out of order, and in part not at all.
+    /// What `id` and the other nodes send each other comes late, and in part not at all.
     pub fn slow(&self, id: u64) -> anyhow::Result<()> {
+        let others: Vec<u64> = (1..=self.size).filter(|other| *other != id).collect();
         let link = format!("{}-{id}", bridge());
-        let how = ["netem", "delay", "60ms", "30ms", "loss", "5%"];
-        run("tc", &[&["qdisc", "replace", "dev", &link, "root"], &how[..]].concat()).map(drop)
+        let tc = |arguments: &[&str]| run("tc", arguments).map(drop);
+        // Frames of no class are not held back: clients reach the node as ever.
+        tc(&["qdisc", "replace", "dev", &link, "root", "handle", "1:", "htb"])?;
+        let class = ["class", "add", "dev", &link, "parent", "1:", "classid", "1:2"];
+        tc(&[&class[..], &["htb", "rate", SLOW_RATE]].concat())?;
+        for other in &others {
+            let filter = ["filter", "add", "dev", &link, "parent", "1:", "protocol", "ip", "u32"];
+            let from = ["match", "ip", "src", &format!("{}/32", address(*other))];
+            tc(&[&filter[..], &from, &["flowid", "1:2"]].concat())?;
+            lose(*other, &[id])?;
+        }
+        lose(id, &others)
     }
 
     /// All links between nodes are whole again.
@@ -166,11 +191,9 @@ impl Net {
             for other in (1..=self.size).filter(|other| *other != id) {
                 join(id, other)?;
             }
-            if self.slows {
-                // An error says that it was not slowed.
-                let link = format!("{}-{id}", bridge());
-                let _ = run("tc", &["qdisc", "del", "dev", &link, "root"]);
-            }
+            // Errors say that it was not slowed.
+            let _ = run("tc", &["qdisc", "del", "dev", &format!("{}-{id}", bridge()), "root"]);
+            let _ = nft(id, "delete table netdev slow");
         }
         Ok(())
     }

@@ -75,8 +75,8 @@ pub enum Target {
 pub enum Need {
     /// Network namespaces.
     Links,
-    /// The netem discipline.
-    Netem,
+    /// Links that can be slowed.
+    SlowLinks,
     /// An S3 server.
     Bucket,
     /// Clocks that can be set.
@@ -148,7 +148,7 @@ impl Kind {
             Kind::KillOwner | Kind::PauseOwner => &[Need::Bucket],
             Kind::CutBucket => &[Need::Links, Need::Bucket],
             Kind::LeapLeader | Kind::LeapFollower | Kind::StrobeLeader => &[Need::Clocks],
-            Kind::SlowLeader => &[Need::Links, Need::Netem],
+            Kind::SlowLeader => &[Need::Links, Need::SlowLinks],
             Kind::CutLeader
             | Kind::CutFollower
             | Kind::MuteLeader
