@@ -4,6 +4,7 @@
 //! to others: what is stored there. Needs root.
 
 use anyhow::{Context, bail};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,16 +53,30 @@ impl SmallDisk {
         &self.0
     }
 
-    /// Takes all space but `left` bytes.
+    /// Takes all space but `left` bytes, or less than those when others write at the same time.
     pub fn fill(&self, left: u64) -> anyhow::Result<()> {
+        let mut ballast = std::fs::File::create(self.ballast()).context("fill the disk")?;
+        let block = vec![1u8; 1 << 20];
+        // In parts, each as long as there is room for it then: whose disk this is goes on writing.
+        loop {
+            let room = self.free()?.saturating_sub(left).min(block.len() as u64) as usize;
+            match ballast.write(&block[..room]) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(why) if why.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
+                Err(why) => return Err(why).context("fill the disk"),
+            }
+        }
+    }
+
+    /// Bytes that are free.
+    fn free(&self) -> anyhow::Result<u64> {
         let path = std::ffi::CString::new(self.0.as_os_str().as_encoded_bytes())?;
         // SAFETY: statvfs writes one plain struct, which zeros are a value of.
         let mut space: libc::statvfs = unsafe { std::mem::zeroed() };
         let got = unsafe { libc::statvfs(path.as_ptr(), &mut space) };
         anyhow::ensure!(got == 0, "statvfs: {}", std::io::Error::last_os_error());
-        let free = space.f_bavail * space.f_frsize;
-        let len = free.saturating_sub(left) as usize;
-        std::fs::write(self.ballast(), vec![1u8; len]).context("fill the disk")
+        Ok(space.f_bavail * space.f_frsize)
     }
 
     /// Gives the space back.
