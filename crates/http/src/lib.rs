@@ -1,6 +1,6 @@
 //! The HTTP face: routes, one file per noun, errors and the metrics page.
 //!
-//! Owns: the listener and its connections (`server`), who may call (`auth`), the route table (`routes`), what a handler
+//! Owns: the listener and its connections (`server`, `tls`), who may call (`auth`), the route table (`routes`), what a handler
 //! gets (`call`) and gives (`answer`), and per noun the mapping between JSON and the broker's types
 //! (`push`, `pop`, `ack`, `lease`, …). Leaves to others: every rule (`queen-state`), everything that
 //! waits or is durable (`queen-broker`).
@@ -40,6 +40,7 @@ mod status;
 mod switch;
 mod text;
 mod timer;
+pub mod tls;
 mod trace;
 mod transaction;
 mod transaction_answer;

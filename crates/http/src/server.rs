@@ -1,12 +1,13 @@
 //! The listener and its connections.
 //!
-//! Owns: HTTP/1.1 and cleartext HTTP/2 on one port, keep-alive, the graceful end. Leaves to others:
+//! Owns: HTTP/1.1 and HTTP/2 on one port, keep-alive, the graceful end. Leaves to others: TLS (`tls`),
 //! what a request means (`routes`).
 
 use crate::answer::{Answer, Whole};
 use crate::auth::{Auth, Denied, Identity};
 use crate::call::Call;
 use crate::routes::{self, Route};
+use crate::tls::Tls;
 use crate::unread::Unread;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, EXPECT, HeaderValue};
@@ -14,7 +15,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use queen_broker::Broker;
 use queen_core::{Code, Error};
 use std::convert::Infallible;
@@ -22,8 +23,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::{debug, warn};
 
 /// Settings of the listener.
@@ -37,6 +39,8 @@ pub struct ServerOptions {
     pub version: &'static str,
     /// Who may call; `None` lets everybody call everything, whatever token is sent.
     pub auth: Option<Arc<Auth>>,
+    /// The certificate that it shows; `None` serves in the clear.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Default for ServerOptions {
@@ -46,6 +50,7 @@ impl Default for ServerOptions {
             drain: Duration::from_secs(10),
             version: env!("CARGO_PKG_VERSION"),
             auth: None,
+            tls: None,
         }
     }
 }
@@ -120,6 +125,7 @@ impl Server {
         let Server { listener, face } = self;
         let drain = face.options.drain;
         let graceful = GracefulShutdown::new();
+        let (open, closed) = watch::channel(());
         let mut stop = std::pin::pin!(stop);
         let auth = face.options.auth.clone();
         let mut keys = std::pin::pin!(async move {
@@ -131,7 +137,10 @@ impl Server {
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => connection(stream, &face, &graceful),
+                    Ok((stream, _)) => {
+                        let watcher = graceful.watcher();
+                        tokio::spawn(connection(stream, face.clone(), watcher, closed.clone()));
+                    }
                     Err(e) => {
                         // Out of files or the like: wait for a connection to end rather than spin.
                         warn!(error = %e, "cannot accept a connection");
@@ -142,18 +151,42 @@ impl Server {
                 () = &mut keys => {}
             }
         }
-        drop(listener);
+        drop((listener, open));
         if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
             warn!(after = ?drain, "connections were cut at the stop");
         }
     }
 }
 
-fn connection(stream: TcpStream, face: &Arc<Face>, graceful: &GracefulShutdown) {
+/// Serves one; a handshake ends when `open` closes.
+async fn connection(
+    stream: TcpStream,
+    face: Arc<Face>,
+    watcher: Watcher,
+    mut open: watch::Receiver<()>,
+) {
     if let Err(e) = stream.set_nodelay(true) {
         debug!(error = %e, "cannot set TCP_NODELAY");
     }
-    let face = Arc::clone(face);
+    let Some(tls) = face.options.tls.clone() else {
+        return converse(stream, face, watcher).await;
+    };
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream) => shaken,
+        _ = open.changed() => return,
+    };
+    match shaken {
+        Ok(stream) => converse(stream, face, watcher).await,
+        Err(e) => debug!(error = %e, "no TLS came about"),
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    face: Arc<Face>,
+    watcher: Watcher,
+) {
     let service = hyper::service::service_fn(move |request| {
         let face = Arc::clone(&face);
         async move { Ok::<_, Infallible>(serve(face, request).await) }
@@ -161,13 +194,10 @@ fn connection(stream: TcpStream, face: &Arc<Face>, graceful: &GracefulShutdown) 
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).keep_alive(true);
     builder.http2().timer(TokioTimer::new());
-    let watched =
-        graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
-    tokio::spawn(async move {
-        if let Err(e) = watched.await {
-            debug!(error = %e, "connection ended");
-        }
-    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(e) = watcher.watch(connection).await {
+        debug!(error = %e, "connection ended");
+    }
 }
 
 async fn serve(face: Arc<Face>, request: Request<Incoming>) -> Response<Whole> {

@@ -3,12 +3,13 @@
 //! Owns: asking each node for its own view, with the token of `QUEEN_CLIENT_TOKEN`, and the table. Leaves to others: the views themselves
 //! (`/api/v1/raft/status`).
 
-use crate::health::get;
+use crate::asker::{Asker, Trust, url};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use queen_core::setting::access::CLIENT_TOKEN;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Commands about a cluster.
 #[derive(Debug, Subcommand)]
@@ -21,9 +22,12 @@ pub enum Cluster {
 /// Arguments of the status.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Where any node of the cluster answers
+    /// Where any node of the cluster answers; with https:// before it all are asked by TLS
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6632")]
     addr: String,
+    /// The authority of the nodes' certificates, a PEM file [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 const VIEW: &str = "/api/v1/raft/status";
@@ -31,9 +35,16 @@ const VIEW: &str = "/api/v1/raft/status";
 /// Runs a command.
 pub fn run(command: Cluster) -> anyhow::Result<()> {
     let Cluster::Status(args) = command;
-    let addr = args.addr.trim_start_matches("http://").trim_end_matches('/');
+    let base = url(&args.addr, "http");
+    let (scheme, addr) = base.split_once("://").unwrap_or(("http", &base));
     let token = token()?;
-    let view = |addr: &str| view(addr, token.as_deref());
+    let trust = match (&args.ca, scheme) {
+        (Some(ca), _) => Trust::Authority(ca),
+        (None, "https") => Trust::System,
+        (None, _) => Trust::Anybody,
+    };
+    let asker = Asker::new(trust)?;
+    let view = |addr: &str| view(&asker, &url(addr, scheme), token.as_deref());
     let asked = view(addr).with_context(|| format!("no answer at {addr}"))?;
     let members = members(&asked, addr);
     // Each on a thread of its own: one that does not answer holds up nobody.
@@ -77,15 +88,16 @@ fn token() -> anyhow::Result<Option<String>> {
 }
 
 /// A node's own view.
-fn view(addr: &str, token: Option<&str>) -> anyhow::Result<Value> {
-    let (status, body) = get(addr, VIEW, token)?;
-    if status == "401" || status == "403" {
-        bail!("{addr}{VIEW} answered {status}: set {} to an admin's token", CLIENT_TOKEN.name);
+fn view(asker: &Asker, base: &str, token: Option<&str>) -> anyhow::Result<Value> {
+    let url = format!("{base}{VIEW}");
+    let (status, body) = asker.get(&url, token)?;
+    if status == 401 || status == 403 {
+        bail!("{url} answered {status}: set {} to an admin's token", CLIENT_TOKEN.name);
     }
-    if status != "200" {
-        bail!("{addr}{VIEW} answered {status}: is a broker of this release running there?");
+    if status != 200 {
+        bail!("{url} answered {status}: is a broker of this release running there?");
     }
-    serde_json::from_str(&body).with_context(|| format!("{addr}{VIEW} answered no JSON"))
+    serde_json::from_str(&body).with_context(|| format!("{url} answered no JSON"))
 }
 
 /// The members in a view; a single node knows no addresses and is its own.

@@ -9,6 +9,7 @@ use crate::s3_server::{Bucket, S3Server};
 use crate::signals::Signals;
 use anyhow::Context;
 use clap::Args;
+use queen_core::setting::access;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -67,6 +68,9 @@ fn environment(args: &DevArgs, s3: SocketAddr, mut environment: Environment) -> 
     environment.set("PORT", args.port.to_string());
     environment.set("QUEEN_RAFT_DIR", args.dir.join("broker").to_string_lossy());
     environment.set_default("QUEEN_BIND_ADDR", "127.0.0.1");
+    // The commands that are shown call it in the clear.
+    environment.unset(access::TLS_CERT.name);
+    environment.unset(access::TLS_KEY.name);
     environment.set("QUEEN_S3_EMBEDDED", "true");
     environment.set("QUEEN_S3_ENDPOINT", format!("http://{s3}"));
     environment.set("QUEEN_S3_REGION", "us-east-1");

@@ -42,6 +42,11 @@ impl Environment {
         self.variables.insert(name.to_owned(), value.into());
     }
 
+    /// Takes a variable out.
+    pub fn unset(&mut self, name: &str) {
+        self.variables.remove(name);
+    }
+
     /// Sets a variable, unless it is set already.
     pub fn set_default(&mut self, name: &str, value: impl Into<String>) {
         self.variables.entry(name.to_owned()).or_insert_with(|| value.into());

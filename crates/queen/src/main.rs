@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod allocator;
+mod asker;
 mod bench;
 mod cluster;
 mod dev;
@@ -81,6 +82,7 @@ Environment (defaults in brackets):
   QUEEN_ENCRYPTION_KEY, _KEY_FILE            64 hex digits, for queues with encryptionEnabled
   QUEEN_ENCRYPTION_KEY_PREVIOUS              keys before it, for reading: comma list
   RETENTION_INTERVAL [5000]                  milliseconds between two looks at a queue's retention
+  QUEEN_TLS_CERT, QUEEN_TLS_KEY              PEM files: HTTP is answered by TLS
   LOG_LEVEL [info], RUST_LOG, QUEEN_LOG_JSON [false]
 
 A cluster of three (the same on each node but for QUEEN_RAFT_NODE_ID):

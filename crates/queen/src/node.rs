@@ -67,6 +67,7 @@ impl NodeSettings {
 pub struct Node {
     broker: Broker,
     addr: SocketAddr,
+    scheme: &'static str,
     sink: SinkPart,
     server: JoinHandle<()>,
     server_stop: watch::Sender<bool>,
@@ -99,6 +100,7 @@ impl Node {
             body_bytes_max: settings.body_bytes_max,
             version: env!("CARGO_PKG_VERSION"),
             auth: settings.auth.clone(),
+            tls: settings.tls.clone(),
             ..ServerOptions::default()
         };
         let pages = vec![sink.pages()];
@@ -112,13 +114,19 @@ impl Node {
             // An error says that the node is gone: that is a stop too.
             let _ = stopped.wait_for(|stop| *stop).await;
         }));
-        tracing::info!(%addr, node = %settings.server_id, "listening");
-        Ok(Node { broker, addr, sink, server, server_stop })
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        tracing::info!(%addr, scheme, node = %settings.server_id, "listening");
+        Ok(Node { broker, addr, scheme, sink, server, server_stop })
     }
 
     /// Where it answers.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The same, as callers write it.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.addr)
     }
 
     /// Runs until `stop` is done, then stops in order: long polls end, the sink gives its queues

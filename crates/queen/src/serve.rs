@@ -12,7 +12,7 @@ pub async fn run() -> anyhow::Result<()> {
     settings.start_logging();
     let signals = Signals::listen()?;
     let node = Node::start(settings).await?;
-    println!("queen: listening on http://{}", node.addr());
+    println!("queen: listening on {}", node.url());
     node.run_until(signals.stop_asked()).await?;
     println!("queen: stopped; all that was answered is on disk");
     Ok(())

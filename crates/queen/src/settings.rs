@@ -14,6 +14,7 @@ use crate::logging::LogSettings;
 use queen_broker::cluster::ClusterOptions;
 use queen_core::setting::{Setting, broker};
 use queen_http::auth::Auth;
+use queen_http::tls::Tls;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,19 +49,15 @@ pub struct Settings {
     pub without_effect: Vec<String>,
     /// `JWT_ENABLED` and what goes with it; `None`: everybody may call.
     pub auth: Option<Arc<Auth>>,
+    /// `QUEEN_TLS_CERT` and `QUEEN_TLS_KEY`; `None`: HTTP in the clear.
+    pub tls: Option<Arc<Tls>>,
     /// Keys of encrypted queues.
     pub encryption: EncryptionKeys,
     /// How to log.
     pub log: LogSettings,
 }
 
-/// Variables whose value switches on what is not there, and would be dangerous to ignore.
-const NOT_HERE: &[(&str, &str)] = &[
-    ("QUEEN_TLS_CERT", "TLS is not in this release; unset it and put a TLS proxy in front"),
-    ("QUEEN_TLS_KEY", "TLS is not in this release; unset it and put a TLS proxy in front"),
-];
-
-/// The same for switches: refused when on.
+/// Switches of what is not there, and would be dangerous to ignore: refused when on.
 const NOT_HERE_WHEN_ON: &[(&str, &str)] = &[
     ("QUEEN_TENANCY_HEADER", "tenants are not in this release: all requests would share one"),
     ("QUEEN_PROXY_EMBEDDED", "the embedded proxy is not in this release"),
@@ -98,6 +95,7 @@ impl Settings {
             server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
             without_effect: without_effect(environment),
             auth: access::read(environment),
+            tls: access::tls(environment),
             encryption: EncryptionKeys::read(environment),
             log: LogSettings::read(environment, log_level),
         }
@@ -110,18 +108,13 @@ fn without_effect(environment: &Environment) -> Vec<String> {
         broker::ALL.iter().chain(queen_core::setting::access::ALL).any(|known| known.name == name)
             || name.starts_with("QUEEN_S3_")
             || name.starts_with("QUEEN_TEST_")
-            || NOT_HERE.iter().chain(NOT_HERE_WHEN_ON).any(|(known, _)| *known == name)
+            || NOT_HERE_WHEN_ON.iter().any(|(known, _)| *known == name)
     };
     let ours = environment.variables().keys().filter(|name| name.starts_with("QUEEN_"));
     ours.filter(|name| !has_effect(name)).cloned().collect()
 }
 
 fn refuse_what_is_not_here(environment: &Environment) {
-    for (name, why) in NOT_HERE {
-        if environment.get(name).is_some() {
-            environment.complain(format!("{name} is set: {why}"));
-        }
-    }
     for (name, why) in NOT_HERE_WHEN_ON {
         if environment.get(name).is_some_and(is_on) {
             environment.complain(format!("{name} is on: {why}; unset it, or set {name}=false"));

@@ -54,6 +54,30 @@ fn a_directory_that_cannot_be_one_is_named() {
 }
 
 #[test]
+fn a_broker_behind_tls_is_asked_by_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let cert = ("QUEEN_TLS_CERT", "cert.pem");
+    let variables =
+        [ANY_PORT, LOCAL, ("QUEEN_RAFT_DIR", "data"), cert, ("QUEEN_TLS_KEY", "key.pem")];
+    let mut broker = Running::start(folder.path(), &["serve"], &variables);
+    let port = broker.port("listening on https://");
+    let own = format!("127.0.0.1:{port}");
+    let (well, said) = run(folder.path(), &["health", "--addr", &own], &[cert]);
+    assert!(well, "{said}");
+    assert!(!run(folder.path(), &["health", "--addr", &own], &[]).0, "in the clear");
+    let named = format!("https://localhost:{port}");
+    let status = ["cluster", "status", "--addr", &named];
+    let trusting = [&status[..], &["--ca", "cert.pem"]].concat();
+    let (known, said) = run(folder.path(), &trusting, &[]);
+    assert!(known, "{said}");
+    let (known, said) = run(folder.path(), &status, &[]);
+    assert!(!known && said.contains("no answer at"), "{said}");
+}
+
+#[test]
 fn a_second_process_on_one_directory_is_refused_and_the_first_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let variables = [ANY_PORT, LOCAL, ("QUEEN_RAFT_DIR", "data")];

@@ -139,6 +139,23 @@ pub const JWT_ROLE_WRITE_ONLY: Setting = Setting::new(
     "the role that may push and nothing else",
 );
 
+/// `QUEEN_TLS_CERT`.
+pub const TLS_CERT: Setting = Setting::new(
+    "QUEEN_TLS_CERT",
+    Kind::Text("a PEM file of this machine"),
+    Default::Words("none: HTTP is answered in the clear"),
+    "/run/secrets/queen.pem",
+    "the certificate that clients are shown and its chain; turns TLS on; read again when it changes",
+);
+/// `QUEEN_TLS_KEY`.
+pub const TLS_KEY: Setting = Setting::new(
+    "QUEEN_TLS_KEY",
+    Kind::Text("a PEM file of this machine"),
+    Default::Words("none; needed with QUEEN_TLS_CERT"),
+    "/run/secrets/queen.key",
+    "the key of that certificate",
+);
+
 /// `QUEEN_CLIENT_TOKEN`.
 pub const CLIENT_TOKEN: Setting = Setting::new(
     "QUEEN_CLIENT_TOKEN",
@@ -175,5 +192,7 @@ pub const ALL: &[&Setting] = &[
     &JWT_ROLE_READ_WRITE,
     &JWT_ROLE_READ_ONLY,
     &JWT_ROLE_WRITE_ONLY,
+    &TLS_CERT,
+    &TLS_KEY,
     &CLIENT_TOKEN,
 ];

@@ -24,5 +24,6 @@ mod pop_frames;
 mod push;
 mod queue;
 mod timer;
+mod tls;
 mod trace;
 mod transaction;

@@ -68,6 +68,14 @@ impl Node {
         Node { broker, addr, stop, served, dir }
     }
 
+    /// Stops it in order.
+    pub async fn stop(self) {
+        self.broker.begin_shutdown();
+        drop(self.stop);
+        self.served.await.unwrap();
+        self.broker.shutdown().await;
+    }
+
     /// Stops it in order and starts it again on the same directory.
     pub async fn restart(self) -> Node {
         self.restart_with(Keyring::none()).await

@@ -7,6 +7,7 @@
 use crate::environment::Environment;
 use queen_core::setting::{Setting, access, nearest};
 use queen_http::auth::{Auth, AuthOptions, Secret};
+use queen_http::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,23 @@ pub fn read(environment: &Environment) -> Option<Arc<Auth>> {
         write_only: text(&access::JWT_ROLE_WRITE_ONLY),
     };
     Auth::new(options).map_err(|problem| environment.complain(problem)).ok()
+}
+
+/// What clients are shown; `None` when HTTP is answered in the clear, or when something is wrong.
+pub fn tls(environment: &Environment) -> Option<Arc<Tls>> {
+    let all = [&access::TLS_CERT, &access::TLS_KEY];
+    match all.map(|setting| environment.get(setting.name)) {
+        [None, None] => None,
+        [Some(cert), Some(key)] => {
+            let tls = Tls::new(cert.into(), key.into());
+            tls.map_err(|problem| environment.complain(problem)).ok().map(Arc::new)
+        }
+        _ => {
+            let unset = all.iter().filter(|setting| environment.get(setting.name).is_none());
+            unset.for_each(|setting| environment.complain(setting.missing()));
+            None
+        }
+    }
 }
 
 /// The PEM text of a key that is given as such, or as the file that holds it.
@@ -125,6 +143,27 @@ mod tests {
         let url = ("JWT_JWKS_URL", "https://login.example.com/keys");
         refused(&[ON, url], &["JWT_ALGORITHM=HS256", "JWT_SECRET", "JWT_ALGORITHM=auto"]);
         assert!(read(&[ON, url, ("JWT_ALGORITHM", "eddsa")]).0);
+    }
+
+    #[test]
+    fn tls_needs_both_of_its_files() {
+        let tls = |pairs: &[(&str, &str)]| {
+            let owned = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+            let environment = Environment::from_pairs(owned);
+            let tls = super::tls(&environment);
+            (tls.is_some(), environment.take_problems().join("; "))
+        };
+        assert_eq!(tls(&[]), (false, String::new()));
+        let (_, problem) = tls(&[("QUEEN_TLS_CERT", "a.pem")]);
+        assert!(problem.starts_with("QUEEN_TLS_KEY: not set, and needed"), "{problem}");
+        let (_, problem) = tls(&[("QUEEN_TLS_CERT", "/nowhere.pem"), ("QUEEN_TLS_KEY", "b.key")]);
+        assert!(problem.contains("/nowhere.pem") && problem.contains("No such file"), "{problem}");
+        let folder = tempfile::tempdir().unwrap();
+        let [empty, key] = ["empty.pem", "a.key"].map(|name| folder.path().join(name));
+        std::fs::write(&empty, "").unwrap();
+        let [empty, key] = [empty, key].map(|path| path.display().to_string());
+        let (_, problem) = tls(&[("QUEEN_TLS_CERT", &empty), ("QUEEN_TLS_KEY", &key)]);
+        assert!(problem.contains(&empty) && problem.contains("no certificate"), "{problem}");
     }
 
     #[test]

@@ -74,8 +74,8 @@ impl Running {
     /// The port in the line that says where the broker answers.
     pub fn port(&mut self, part: &str) -> u16 {
         let line = self.line_with(part);
-        let after =
-            line.split("http://").nth(1).unwrap_or_else(|| panic!("no address in {line:?}"));
+        let after = line.split("http").nth(1).and_then(|rest| rest.split("://").nth(1));
+        let after = after.unwrap_or_else(|| panic!("no address in {line:?}"));
         let digits = after.split(':').nth(1).unwrap_or_default();
         let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or_else(|_| panic!("no port in {line:?}"))
