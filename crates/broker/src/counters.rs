@@ -22,7 +22,7 @@ impl Counter {
 pub struct Counters {
     /// Push requests answered 201.
     pub push_requests: Counter,
-    /// Messages in them and in transactions.
+    /// Messages in them, in transactions and in cycles of streams.
     pub push_messages: Counter,
     /// Pops answered, empty ones included.
     pub pop_requests: Counter,
@@ -36,6 +36,10 @@ pub struct Counters {
     pub transactions_committed: Counter,
     /// Transactions of which nothing was applied.
     pub transactions_rolled_back: Counter,
+    /// Cycles of streams that were applied.
+    pub stream_cycles_committed: Counter,
+    /// Cycles of streams of which nothing was applied.
+    pub stream_cycles_refused: Counter,
     /// Timers set, in transactions too.
     pub timers_scheduled: Counter,
     /// Timers taken away before their time, in transactions too.

@@ -2,12 +2,15 @@
 
 use super::*;
 use crate::{BrokerOptions, Delivery};
-use queen_core::command::{GroupStart, Pop, Push, PushGroup, Seek, SeekTo};
+use queen_core::command::{GroupStart, LeaseClaim, Pop, Push, PushGroup, Seek, SeekTo};
 use queen_core::frame::Frame;
 use queen_core::kv::{KvOp, KvOpKind};
 use queen_core::lock::{LockOp, LockOpKind, LockResult, Locks};
 use queen_core::relay::HEAD_BYTES;
 use queen_core::reply::PushedGroup;
+use queen_core::stream::{
+    ClaimPartitions, ClaimStatus, Cycle, CycleAck, RegisterQuery, StateOp, StateText,
+};
 use queen_core::transaction::{Rider, Transaction};
 use queen_core::{Stamp, TenantId};
 use queen_raft::{ClusterOptions, Peer};
@@ -185,6 +188,52 @@ async fn any_node_takes_transactions_and_locks_and_every_other_knows_at_once() {
     assert_eq!(texts(&delivery), ["\"1\""]);
     delivery.undelivered.unwrap().delivered();
     assert!(asker.counters().forwarded.get() >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_runs_cycles_of_streams_and_every_other_reads_what_they_left() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let (asker, other) = (&others[0], &others[1]);
+    let tenant = TenantId::DEFAULT;
+    let registration = RegisterQuery {
+        tenant,
+        name: "n",
+        source: "q",
+        sink: None,
+        config_hash: "h",
+        reset: false,
+    };
+    let query = asker.register_query(&registration).await.unwrap().query;
+    assert_eq!(leader.register_query(&registration).await.unwrap().query, query);
+    let partition = push(asker, "1").await.unwrap().partition;
+    let delivery = other.pop(&pop("streams.n"), None).await.unwrap().unwrap();
+    let lease = LeaseClaim::Id(delivery.lease.unwrap());
+    delivery.undelivered.unwrap().delivered();
+    let cycle = |lease, count, value| Cycle {
+        tenant,
+        query,
+        partition,
+        group: None,
+        ops: vec![StateOp { key: "k", value: Some(StateText::plain(value)) }],
+        pushes: Vec::new(),
+        ack: Some(CycleAck { lease, transaction_id: "", count, completed: true, release: true }),
+    };
+    assert!(asker.cycle(&cycle(lease, 1, "1")).await.unwrap().result.is_ok());
+    let (partitions, group, seconds) = (vec![partition], None, 30);
+    let claim = ClaimPartitions { tenant, query, partitions, group, seconds };
+    let claimed = other.claim_partitions(&claim).await.unwrap().unwrap();
+    assert!(matches!(claimed.partitions[0].status, ClaimStatus::Claimed(_)));
+    let lease = LeaseClaim::Id(claimed.lease);
+    for (broker, closes) in [(&leader, true), (asker, false)] {
+        let closed = broker.cycle(&cycle(lease, 0, "2")).await.unwrap();
+        assert_eq!(closed.result.is_ok(), closes, "{closed:?}");
+    }
+    for broker in [&leader, asker, other] {
+        broker.barrier().await.unwrap();
+        let state = broker.stream_state(tenant, query, partition, &[], "").await.unwrap().unwrap();
+        assert_eq!((state.len(), &state[0].value[..]), (1, &b"2"[..]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

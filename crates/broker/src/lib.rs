@@ -46,6 +46,7 @@ pub mod queues;
 mod reads;
 mod ready;
 mod sealing;
+pub mod stream;
 mod switch;
 mod ticker;
 pub mod timer;

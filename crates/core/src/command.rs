@@ -7,6 +7,7 @@
 use crate::kv::KvOp;
 use crate::lock::Locks;
 use crate::options::OptionsPatch;
+use crate::stream::StreamCommand;
 use crate::switch::SetSwitches;
 use crate::timer::Timers;
 use crate::trace::RecordTrace;
@@ -60,10 +61,12 @@ pub enum Command<'a> {
     PopWith(PopWith<'a>),
     #[serde(borrow)]
     RecordTrace(RecordTrace<'a>),
+    #[serde(borrow)]
+    Stream(StreamCommand<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 23;
+pub const KINDS: u32 = 24;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -410,20 +413,18 @@ pub struct BreakHolds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::{ClaimPartitions, QueryId};
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let trace = RecordTrace {
+        let claim = ClaimPartitions {
             tenant: TenantId::DEFAULT,
-            partition: PartitionId(1),
-            transaction_id: "t",
+            query: QueryId(Stamp(1)),
+            partitions: Vec::new(),
             group: None,
-            worker: None,
-            event_type: "info",
-            names: Vec::new(),
-            data: "{}",
+            seconds: 1,
         };
-        let last = Command::RecordTrace(trace).encode();
+        let last = Command::Stream(StreamCommand::Claim(claim)).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0, 0, 0, 0]).is_err());
     }

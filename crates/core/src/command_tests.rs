@@ -4,6 +4,7 @@ use super::*;
 use crate::kv::KvOpKind;
 use crate::lock::{LockOp, LockOpKind};
 use crate::options::Patch;
+use crate::stream::{ClaimPartitions, Cycle, CycleAck, QueryId, RegisterQuery, StateOp, StateText};
 use crate::switch::SetSwitches;
 use crate::timer::{TimerMessage, TimerOp, TimerOpKind, Timers};
 use crate::transaction::{AckGroup, Position, Rider};
@@ -184,6 +185,46 @@ fn samples() -> Vec<Command<'static>> {
             names: vec!["a", "b"],
             data: "{}",
         }),
+        Command::Stream(StreamCommand::Register(RegisterQuery {
+            tenant: TENANT,
+            name: "n",
+            source: "q",
+            sink: Some("s"),
+            config_hash: "h",
+            reset: true,
+        })),
+        Command::Stream(StreamCommand::Cycle(Cycle {
+            tenant: TENANT,
+            query: QueryId(Stamp(300)),
+            partition: PartitionId(300),
+            group: Some("g"),
+            ops: vec![
+                StateOp { key: "k", value: Some(StateText::plain("{}")) },
+                StateOp { key: "l", value: None },
+            ],
+            pushes: vec![PushGroup {
+                queue: "q",
+                partition: "p",
+                count: 1,
+                has_transaction_ids: false,
+                text_bytes: 38,
+                frames: b"\x00\x02{}",
+            }],
+            ack: Some(CycleAck {
+                lease: LeaseClaim::Id(LeaseId([9; 16])),
+                transaction_id: "t",
+                count: 300,
+                completed: true,
+                release: false,
+            }),
+        })),
+        Command::Stream(StreamCommand::Claim(ClaimPartitions {
+            tenant: TENANT,
+            query: QueryId(Stamp(300)),
+            partitions: vec![PartitionId(1), PartitionId(300)],
+            group: None,
+            seconds: 30,
+        })),
     ]
 }
 
@@ -213,7 +254,7 @@ fn commands_read_back_and_no_cut_of_them_does() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_a_command_or_refused(
-        at in 0usize..30, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
+        at in 0usize..33, position in 0usize..400, byte in proptest::prelude::any::<u8>(),
     ) {
         let mut bytes = samples()[at].encode();
         let len = bytes.len();

@@ -27,6 +27,7 @@ pub mod run;
 pub mod setting;
 pub mod sink;
 pub mod stamp;
+pub mod stream;
 pub mod switch;
 pub mod table;
 pub mod tenant;

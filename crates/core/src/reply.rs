@@ -5,6 +5,7 @@
 use crate::kv::KvOutcome;
 use crate::lock::LockResult;
 use crate::options::QueueOptions;
+use crate::stream::StreamReply;
 use crate::switch::Switches;
 use crate::timer::{Fired, TimerResult};
 use crate::transaction::TransactionOutcome;
@@ -34,6 +35,7 @@ pub enum Reply {
     Switches(Switches),
     /// Stamp of the event.
     Traced(Stamp),
+    Stream(StreamReply),
     /// The command had no effect.
     Refused(Error),
 }

@@ -65,7 +65,7 @@ tables! {
     Pin = 19 "pin",
     /// dead letter id → its key in `DeadLetter`.
     DeadLetterById = 20 "dead_letter_by_id",
-    /// ('q', 'h' or 'g', queue or group id) → what sinks still miss of a queue: deleted queues and groups of which rows or log are left; 'h': nothing but what a sink has pinned.
+    /// ('q', 'h' or 'g', queue or group id; 's', state of a stream's query) → what sinks still miss of a queue: deleted queues and groups, and wiped states, of which rows or log are left; 'h': nothing but what a sink has pinned.
     Gone = 21 "gone",
     /// (tenant, sink, queue name, window, partition id, first offset) → a range that went before the sink copied it. Until a manifest lists it.
     Lost = 22 "lost",
@@ -83,4 +83,12 @@ tables! {
     TraceName = 28 "trace_name",
     /// (tenant, name) → how many events have it, of how many messages. With the last of them.
     TraceNameCount = 29 "trace_name_count",
+    /// (tenant, name) → a stream runtime's query: its id, state, source, configuration. Until its source has not existed for a day.
+    StreamQuery = 30 "stream_query",
+    /// query id → tenant and name. With the query.
+    StreamQueryById = 31 "stream_query_by_id",
+    /// (partition id, state, key) → what a query remembers of a partition. Until the query lets go of it, is reset or goes, or the partition does.
+    StreamState = 32 "stream_state",
+    /// (state, partition id) → how much there is in `StreamState`, and since when. With the last of it.
+    StreamPartition = 33 "stream_partition",
 }

@@ -110,6 +110,8 @@ pub(crate) enum Refusal {
     Plain(Error),
     /// `{"success":false,"error","messages":[]}`, as pops refuse their parameters.
     Pop(String),
+    /// 400 `{"success":false,"error","code"}`, as the routes of streams refuse.
+    Unsuccessful(String),
     /// `{"error","reason","detail"}`, as KV refuses: status, identifier, finer identifier, text.
     Identified(StatusCode, &'static str, &'static str, String),
     /// `{"ok":false,"code","error"}`, as changes of members are refused: status, code, text.
@@ -147,6 +149,10 @@ impl Refusal {
             Refusal::Pop(error) => json(
                 StatusCode::BAD_REQUEST,
                 &json!({"success": false, "error": error, "messages": []}),
+            ),
+            Refusal::Unsuccessful(error) => json(
+                StatusCode::BAD_REQUEST,
+                &json!({"success": false, "error": error, "code": Code::BadRequest.word()}),
             ),
             Refusal::Identified(status, error, reason, detail) => {
                 json(status, &json!({"error": error, "reason": reason, "detail": detail}))

@@ -37,6 +37,7 @@ mod queue_status;
 mod routes;
 mod server;
 mod status;
+mod stream;
 mod switch;
 mod text;
 mod timer;

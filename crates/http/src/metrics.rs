@@ -65,6 +65,11 @@ fn traffic(call: &Call, page: &mut String) {
     family::TRANSACTIONS.sample(page, &["committed"], committed);
     let rolled_back = counters.transactions_rolled_back.get();
     family::TRANSACTIONS.sample(page, &["rolled_back"], rolled_back);
+    family::STREAM_CYCLES.head(page);
+    let committed = counters.stream_cycles_committed.get();
+    family::STREAM_CYCLES.sample(page, &["committed"], committed);
+    let refused = counters.stream_cycles_refused.get();
+    family::STREAM_CYCLES.sample(page, &["refused"], refused);
     family::TIMERS.head(page);
     family::TIMERS.sample(page, &["scheduled"], counters.timers_scheduled.get());
     family::TIMERS.sample(page, &["cancelled"], counters.timers_cancelled.get());

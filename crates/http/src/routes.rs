@@ -9,7 +9,7 @@ use crate::auth::Level;
 use crate::call::{Call, decode_piece};
 use crate::{
     ack, analytics, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics,
-    pop, push, queue, queue_status, status, switch, timer, trace, transaction,
+    pop, push, queue, queue_status, status, stream, switch, timer, trace, transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -69,6 +69,11 @@ routes! {
     GET "/api/v1/timers/:queue" => ReadWrite [newest] timer::list,
     GET "/api/v1/timers/:queue/*timerKey" => ReadWrite [newest] timer::peek,
     DELETE "/api/v1/timers/:queue/*timerKey" => ReadWrite timer::cancel,
+    POST "/streams/v1/cycle" => ReadWrite stream::cycle,
+    POST "/streams/v1/state/get" => Read [newest] stream::state,
+    POST "/streams/v1/state/partitions" => Read [newest] stream::partitions,
+    POST "/streams/v1/claim" => ReadWrite stream::claim,
+    POST "/streams/v1/queries" => ReadWrite stream::register,
     POST "/api/v1/fetch" => Read fetch::fetch,
     POST "/api/v1/partitions/changed" => Read fetch::changed,
     POST "/api/v1/configure" => ReadWrite queue::configure,

@@ -106,15 +106,15 @@ pub(crate) fn judge<'i, 'a, S: Storage>(
 }
 
 /// A partition whose items are settled, and for whom.
-struct Target {
-    partition: Partition,
+pub(crate) struct Target {
+    pub(crate) partition: Partition,
     queue: Arc<Queue>,
-    group: GroupRow,
-    cursor: CursorRow,
+    pub(crate) group: GroupRow,
+    pub(crate) cursor: CursorRow,
 }
 
 /// Finds the cursor that acks settle; the refusal says what is missing.
-fn target<S: Storage>(
+pub(crate) fn target<S: Storage>(
     step: &mut Step<'_, S>,
     tenant: TenantId,
     name: &str,
@@ -241,6 +241,17 @@ struct Settlement<'a> {
     charged: bool,
     /// The claim ends, wherever the cursor is.
     ends: bool,
+}
+
+/// Moves a cursor on within its batch, for a cycle of a stream; with `ends` the claim ends wherever that is.
+/// Whether it ended.
+pub(crate) fn move_to<S: Storage>(
+    step: &mut Step<'_, S>,
+    target: Target,
+    next: Offset,
+    ends: bool,
+) -> Result<bool, StorageError> {
+    Settlement { next, letters: BTreeMap::new(), charged: false, ends }.store(step, target)
 }
 
 /// How heavy a verdict weighs against others on one message.

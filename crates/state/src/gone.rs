@@ -1,7 +1,8 @@
 //! What deletions leave behind, removed in bounded steps.
 //!
-//! Owns: the rows and the log of deleted queues and groups, until nothing of them is left. Leaves to
-//! others: the deletion itself, which makes them unreachable at once (`queue_admin`, `group_admin`).
+//! Owns: the rows and the log of deleted queues and groups and of wiped states of streams, until nothing of
+//! them is left. Leaves to others: the deletion itself, which makes them unreachable at once (`queue_admin`,
+//! `group_admin`, `stream`).
 //!
 //! A deleted queue of which a sink has pinned something keeps the segments in which that lies, and
 //! the names of its partitions. What a sink had not copied at the deletion is recorded as lost
@@ -11,14 +12,14 @@ use crate::lost::{self, Range};
 use crate::step::{Partition, Queue, Step, bad_row, decode, partition_with_id, parts, scan_prefix};
 use crate::tables::{StorageError, TablesMut};
 use crate::{Reading, Storage};
-use crate::{pin, run, timer};
+use crate::{pin, run, stream, timer};
 use queen_core::row::pin::PinValue;
 use queen_core::row::{
     CursorRow, GoneRow, GroupRow, PartitionRow, Row, RunRow, SegmentRow, SinkMark, key,
 };
 use queen_core::sink::LossReason;
 use queen_core::table::Table;
-use queen_core::{GroupId, Offset, PartitionId, QueueId};
+use queen_core::{GroupId, Offset, PartitionId, QueueId, Stamp};
 
 /// Rows that a deletion removes itself; the rest waits for ticks.
 pub(crate) const FIRST_STEP_ROWS: usize = 20_000;
@@ -30,6 +31,8 @@ const QUEUE: u8 = b'q';
 const GROUP: u8 = b'g';
 /// A queue of which nothing is left but what a sink has pinned.
 const HELD: u8 = b'h';
+/// A state of a stream's query; the id is 8 bytes.
+const STATE: u8 = b's';
 
 /// Removes what is left of a queue deleted now, as far as one step goes.
 pub(crate) fn queue<S: Storage>(step: &mut Step<'_, S>, queue: &Queue) -> Result<(), StorageError> {
@@ -82,6 +85,30 @@ pub(crate) fn group<S: Storage>(step: &mut Step<'_, S>, id: GroupId) -> Result<(
     Ok(())
 }
 
+/// Removes what a state of a stream's query holds that was wiped now, as far as one step goes.
+pub(crate) fn state<S: Storage>(step: &mut Step<'_, S>, state: Stamp) -> Result<(), StorageError> {
+    let mut budget = FIRST_STEP_ROWS;
+    if !stream::remove_state(step, state, &mut budget)? {
+        step.store.put(Table::Gone, &[&[STATE][..], &state.0.to_be_bytes()].concat(), &[]);
+    }
+    Ok(())
+}
+
+/// Goes on with wiped states; false when the budget ended before.
+fn sweep_states<S: Storage>(
+    step: &mut Step<'_, S>,
+    budget: &mut usize,
+) -> Result<bool, StorageError> {
+    while let Some((key, _)) = scan_prefix(&*step.store, Table::Gone, &[STATE], 1)?.pop() {
+        let state = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+        if !stream::remove_state(step, Stamp(parts(Table::Gone, &key, state)?), budget)? {
+            return Ok(false);
+        }
+        step.store.delete(Table::Gone, &key);
+    }
+    Ok(true)
+}
+
 /// Goes on with removals, about `limit` rows; whether more can be removed now.
 pub fn sweep<S: Storage>(step: &mut Step<'_, S>, limit: usize) -> Result<bool, StorageError> {
     let mut budget = limit;
@@ -106,17 +133,17 @@ pub fn sweep<S: Storage>(step: &mut Step<'_, S>, limit: usize) -> Result<bool, S
             step.store.delete(Table::Gone, &key);
         }
     }
-    Ok(false)
+    Ok(!sweep_states(step, &mut budget)?)
 }
 
-/// Deleted queues and groups of which something is left.
+/// Deleted queues and groups, and wiped states of streams, of which something is left.
 pub fn count(tables: &impl Reading) -> Result<usize, StorageError> {
     Ok(tables.scan(Table::Gone, &[], &[0xff], usize::MAX)?.len())
 }
 
 /// Whether a tick can remove something: what only a pin keeps waits for `released`.
 pub fn is_due(store: &impl Reading) -> Result<bool, StorageError> {
-    for kind in [GROUP, QUEUE] {
+    for kind in [GROUP, QUEUE, STATE] {
         if !scan_prefix(store, Table::Gone, &[kind], 1)?.is_empty() {
             return Ok(true);
         }
@@ -227,6 +254,9 @@ fn remove_messages<S: Storage>(
         let tails = scan_prefix(&*step.store, Table::Tail, &prefix, BATCH)?;
         for (tail, _) in &tails {
             let (_, _, id) = parts(Table::Tail, tail, key::tail_parts(tail))?;
+            if !stream::remove_of_partition(step, id, budget)? {
+                return Ok(false);
+            }
             if let Some(Partition { name, row, .. }) = partition_with_id(&*step.store, id)?
                 && !record_loss(step, gone, queue, &name, row, budget)?
             {
@@ -384,7 +414,7 @@ pub(crate) fn remove_claim<S: Storage>(
 }
 
 /// Removes all rows that begin with a prefix; false when the budget ended before.
-fn remove_prefix<S: Storage>(
+pub(crate) fn remove_prefix<S: Storage>(
     step: &mut Step<'_, S>,
     table: Table,
     prefix: &[u8],

@@ -7,13 +7,16 @@ use crate::run::Run;
 use crate::step::{decode, get, parts, queue_with_id};
 use crate::tables::{Row as Entry, StorageError};
 use crate::{Reading, group, run};
+use queen_core::row::stream::StateValue;
 use queen_core::row::transaction_id::TransactionIdExpiryRow;
 use queen_core::row::{
     CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
-    SegmentRow, TailMark, TimerRow, TraceNameRow, TraceRow, TraceTotalsRow, TransactionIdRow, key,
-    timer, trace, transaction_id,
+    SegmentRow, StreamPartitionRow, StreamQueryIdRow, StreamQueryRow, TailMark, TimerRow,
+    TraceNameRow, TraceRow, TraceTotalsRow, TransactionIdRow, key, stream, timer, trace,
+    transaction_id,
 };
 use queen_core::run::RunHeader;
+use queen_core::stream::STATE_ROW_BYTES;
 use queen_core::table::Table;
 use queen_core::{GroupId, Offset, PartitionId, QueueId, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +116,8 @@ pub fn one_live_lease(store: &impl Reading) -> Checked {
         let Some(lease) = cursor.lease else { continue };
         let what = || format!("group {group}, partition {id}: {cursor:?}");
         check.that(cursor.ready.is_none(), what)?;
-        check.that(cursor.next < lease.end && lease.end <= cursor.delivered, what)?;
+        // A claim of a stream holds a batch without messages.
+        check.that(cursor.next <= lease.end && lease.end <= cursor.delivered, what)?;
         let row = check.read(store.get(Table::Lease, &key::lease(lease.id, group, id)))?;
         check.that(row.is_some(), || format!("no lease row, {}", what()))?;
         let expiry = key::lease_expiry(lease.expires, group, id);
@@ -155,6 +159,7 @@ pub fn tables_consistent(store: &impl Reading) -> Checked {
     every_backlog_is_known(&check, store)?;
     timers_consistent(&check, store)?;
     traces_consistent(&check, store)?;
+    streams_consistent(&check, store)?;
     transactions_consistent(&check, store)
 }
 
@@ -217,6 +222,46 @@ fn traces_consistent(check: &Check, store: &impl Reading) -> Checked {
     let [of_messages, named] = rows;
     let sums = (of_messages?.len() as u64, named?.len());
     check.that(sums == (totals.events, found), || format!("{sums:?} rows lead to events"))
+}
+
+/// Each query is found by its id. Of states that queries have, and of partitions of live queues, the rows are
+/// counted; all other rows are on their way out.
+fn streams_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let mut states = BTreeSet::new();
+    for (row_key, value) in check.rows(store, Table::StreamQuery)? {
+        let row: StreamQueryRow = check.read(decode(&row_key, &value))?;
+        let by_id = stream::query_by_id(row.id);
+        let named = check.read(get::<StreamQueryIdRow>(store, &by_id))?;
+        let same = named.is_some_and(|named| stream::query(named.tenant, &named.name) == row_key);
+        check.that(same, || format!("{row:?} is not found by its id"))?;
+        check.that(states.insert(row.state), || format!("{row:?} has another's state"))?;
+    }
+    let by_id = check.rows(store, Table::StreamQueryById)?.len();
+    check.that(by_id == states.len(), || format!("{by_id} ids of {} queries", states.len()))?;
+    let mut found: BTreeMap<Vec<u8>, (u64, u64)> = BTreeMap::new();
+    for (row_key, value) in check.rows(store, Table::StreamState)? {
+        let at = stream::state_parts(&row_key).zip(key::run_parts(&row_key));
+        let ((state, key), (id, _)) = check.read(parts(Table::StreamState, &row_key, at))?;
+        let value = check.read(StateValue::decode(&value).map_err(Into::into))?;
+        let counted = found.entry(stream::partition(state, id).to_vec()).or_default();
+        counted.0 += 1;
+        counted.1 += (key.len() + value.value.len()) as u64 + STATE_ROW_BYTES;
+    }
+    for (row_key, value) in check.rows(store, Table::StreamPartition)? {
+        let row: StreamPartitionRow = check.read(decode(&row_key, &value))?;
+        let at = stream::partition_parts(&row_key);
+        let (state, id) = check.read(parts(Table::StreamPartition, &row_key, at))?;
+        let counted = found.remove(&row_key[..]).unwrap_or_default();
+        let queue = match check.read(crate::step::partition_with_id(store, id))? {
+            Some(partition) => check.read(queue_with_id(store, partition.queue))?,
+            None => None,
+        };
+        let lives = queue.is_some_and(|queue| queue.row.deleted.is_none());
+        let same = counted == (row.rows, row.bytes) && row.rows > 0;
+        let what = || format!("state {state:?} of partition {id}: {row:?}, {counted:?}");
+        check.that(same || !lives || !states.contains(&state), what)?;
+    }
+    check.that(found.is_empty(), || format!("{} parts of states are not counted", found.len()))
 }
 
 fn names_consistent(check: &Check, store: &impl Reading) -> Checked {

@@ -16,8 +16,9 @@ use queen_core::row::{CursorRow, HeldLease, key};
 use queen_core::table::Table;
 use queen_core::{GroupId, LeaseId, PartitionId, Stamp, TenantId};
 
-/// Claims that a lease can have: one pop takes at most as many partitions.
-const CLAIMS_MAX: usize = queen_core::limits::POP_PARTITIONS_MAX as usize;
+/// Claims that a lease can have: one pop or claim of a stream takes at most as many partitions.
+const CLAIMS_MAX: usize = queen_core::stream::CLAIM_PARTITIONS_MAX;
+const _: () = assert!(CLAIMS_MAX >= queen_core::limits::POP_PARTITIONS_MAX as usize);
 
 /// The lease of a cursor that is live at a stamp.
 pub fn live(cursor: &CursorRow, now: Stamp) -> Option<HeldLease> {

@@ -1,7 +1,7 @@
 //! The rules: a deterministic `apply` over ordered tables and queue logs.
 //!
-//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks, timers, traces
-//! and retention; the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
+//! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks, timers, traces,
+//! streams and retention; the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
 //! (`queen-raft`), time (a command's stamp is the only clock here).
 //!
 //! No I/O but through the traits, no clock, no randomness, no hash-order iteration, no floats in
@@ -37,6 +37,7 @@ mod retention;
 pub mod run;
 mod segment;
 pub mod step;
+pub mod stream;
 pub mod switch;
 pub mod tables;
 mod tick;

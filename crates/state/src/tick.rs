@@ -4,7 +4,7 @@
 
 use crate::retention::{self, Holds};
 use crate::tables::StorageError;
-use crate::{Storage, gone, kv, lease, step::Step, trace, transaction_id};
+use crate::{Storage, gone, kv, lease, step::Step, stream, trace, transaction_id};
 use queen_core::command::{BreakHolds, Tick};
 use queen_core::reply::{Reply, Ticked};
 
@@ -31,6 +31,7 @@ pub(crate) fn apply<S: Storage>(
     more |= kv::sweep(step.stamp, KV_ROWS, step.store)?;
     more |= gone::sweep(step, GONE_ROWS)?;
     more |= trace::expire(step, TRACES)?;
+    stream::look_at_sources(step)?;
     let share = (RUNS / tick.retention.len().max(1)).max(1);
     for queue in &tick.retention {
         more |= retention::trim(step, *queue, share, Holds::Kept)?;

@@ -5,7 +5,7 @@ use super::Family;
 /// Messages of pushes.
 pub const PUSH_MESSAGES: Family = Family::counter(
     "queen_process_push_messages_total",
-    "Messages of answered pushes and of committed transactions",
+    "Messages of answered pushes and of committed transactions and cycles of streams",
 );
 /// Pushes.
 pub const PUSH_REQUESTS: Family =
@@ -27,6 +27,9 @@ pub const ACK_REQUESTS: Family =
 /// Transactions.
 pub const TRANSACTIONS: Family =
     Family::counter("queen_transactions_total", "Answered transactions").by(&["outcome"]);
+/// Cycles of streams.
+pub const STREAM_CYCLES: Family =
+    Family::counter("queen_stream_cycles_total", "Answered cycles of streams").by(&["outcome"]);
 /// Timers.
 pub const TIMERS: Family = Family::counter(
     "queen_timers_total",
@@ -114,6 +117,7 @@ pub const ALL: &[&Family] = &[
     &ACK_MESSAGES,
     &ACK_REQUESTS,
     &TRANSACTIONS,
+    &STREAM_CYCLES,
     &TIMERS,
     &TIMERS_PENDING,
     &RETURNED_LEASES,

@@ -20,6 +20,7 @@ pub mod pin;
 pub mod queue;
 pub mod run;
 pub mod segment;
+pub mod stream;
 pub mod switch;
 pub mod timer;
 pub mod trace;
@@ -35,6 +36,7 @@ pub use partition::{PartitionByIdRow, PartitionRow};
 pub use queue::{QueueNameRow, QueueRow};
 pub use run::RunRow;
 pub use segment::SegmentRow;
+pub use stream::{StreamPartitionRow, StreamQueryIdRow, StreamQueryRow, StreamsRow};
 pub use switch::SwitchesRow;
 pub use timer::{TimerRow, TimersRow};
 pub use trace::{TraceNameRow, TraceRow, TraceTotalsRow};
@@ -173,6 +175,10 @@ mod tests {
             read::<TraceRow>(&bytes);
             read::<TraceNameRow>(&bytes);
             read::<TraceTotalsRow>(&bytes);
+            read::<StreamQueryRow>(&bytes);
+            read::<StreamQueryIdRow>(&bytes);
+            read::<StreamPartitionRow>(&bytes);
+            read::<StreamsRow>(&bytes);
         }
     }
 }

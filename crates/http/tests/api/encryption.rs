@@ -147,6 +147,33 @@ async fn what_timers_become_is_sealed_from_the_start_and_what_was_set_before_whe
 }
 
 #[tokio::test]
+async fn what_a_cycle_pushes_to_and_remembers_of_encrypted_queues_is_sealed() {
+    let node = Node::start_with(ring(1, &[])).await;
+    encrypted(&node, "in").await;
+    encrypted(&node, "out").await;
+    node.push(json!([{"queue": "in", "payload": 1}])).await;
+    let partition = node.pop("in").await["partitionId"].clone();
+    let query = json!({"name": "n", "source_queue": "in", "config_hash": "h"});
+    let query = node.post("/streams/v1/queries", query).await.json();
+    let cycle = json!({"query_id": query["query_id"], "partition_id": partition,
+        "state_ops": [{"type": "upsert", "key": "k", "value": MARKER}],
+        "push_items": [{"queue": "out", "payload": {"secret": MARKER}}]});
+    let answer = node.post("/streams/v1/cycle", cycle).await.json();
+    assert_eq!(answer["success"], true, "{answer}");
+    assert_eq!(messages(&node.pop("out").await)[0]["data"]["secret"], MARKER);
+    assert_eq!(holding(node.dir(), MARKER), [""; 0]);
+    let get = json!({"query_id": query["query_id"], "partition_id": partition});
+    let node = node.restart_with(ring(1, &[])).await;
+    let state = node.post("/streams/v1/state/get", get.clone()).await.json();
+    assert_eq!(state["rows"][0]["value"], MARKER);
+    let node = node.restart_with(ring(2, &[])).await;
+    let reply = node.post("/streams/v1/state/get", get).await;
+    let text = reply.text();
+    assert!(reply.status == 503 && text.contains("QUEEN_ENCRYPTION_KEY"), "{text}");
+    assert!(!text.contains(MARKER));
+}
+
+#[tokio::test]
 async fn pushes_that_race_a_configure_are_all_kept_and_those_after_it_are_sealed() {
     let node = Node::start_with(ring(1, &[])).await;
     node.push(json!([{"queue": "q", "payload": 0}])).await;

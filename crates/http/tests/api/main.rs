@@ -23,6 +23,7 @@ mod pop;
 mod pop_frames;
 mod push;
 mod queue;
+mod stream;
 mod timer;
 mod tls;
 mod trace;
