@@ -4,6 +4,7 @@ use crate::Class;
 use crate::admission::Admission;
 use crate::autopilot::Rates;
 use crate::counters::Counters;
+use crate::ephemeral::Ephemeral;
 use crate::following::Following;
 use crate::forward::told;
 use crate::history::History;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) proposer: Proposer,
     pub(crate) parking: Parking,
+    pub(crate) ephemeral: Ephemeral,
     pub(crate) following: Following,
     pub(crate) sealing: Sealing,
     pub(crate) switches: Turned,

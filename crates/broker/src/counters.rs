@@ -48,6 +48,18 @@ pub struct Counters {
     pub timers_fired: Counter,
     /// Tries of timers that were put off while this node led.
     pub timers_postponed: Counter,
+    /// Messages of ephemeral queues dropped for the queue's bounds.
+    pub ephemeral_dropped_bounds: Counter,
+    /// Messages of ephemeral queues dropped for their age.
+    pub ephemeral_dropped_ttl: Counter,
+    /// Messages of ephemeral queues that a group failed to settle too often.
+    pub ephemeral_dropped_retry: Counter,
+    /// Ephemeral queues that lost messages as this node no longer owned them.
+    pub ephemeral_wipes_owner: Counter,
+    /// Ephemeral queues that lost messages by a reset.
+    pub ephemeral_wipes_reset: Counter,
+    /// Ephemeral queues that lost messages as they were deleted.
+    pub ephemeral_wipes_deleted: Counter,
     /// Claims that went back because the client was gone.
     pub returned_leases: Counter,
     /// Commands let in.

@@ -36,7 +36,8 @@ const LEADERLESS: Duration = Duration::from_secs(6);
 /// How long a try whose answer got lost waits for its entry while the same leader goes on.
 const UNSETTLED: Duration = Duration::from_secs(5);
 /// Between two tries that nobody took, when nothing tells of a change: the first, and the longest.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+pub(crate) const AGAIN: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(250));
 
 /// What became of one try.
 #[allow(clippy::large_enum_variant)] // lives on one stack for a moment
@@ -143,7 +144,9 @@ impl Broker {
                     Code::OutcomeUnknown | Code::Timeout => settled(settle(node, &mut way).await),
                     _ => Tried::Answered(Err(why)),
                 },
-                Ok(Ok(Answer::Clock(_))) => Tried::Answered(Err(strange("a clock"))),
+                Ok(Ok(Answer::Clock(_) | Answer::Ephemeral(_))) => {
+                    Tried::Answered(Err(strange("something else")))
+                }
                 Ok(Err(bad)) => Tried::Answered(Err(strange(&bad.to_string()))),
                 Err(AskError::NoLeader) => Tried::NotTaken(no_leader()),
                 Err(AskError::NotSent(why)) => Tried::NotTaken(Error::new(Code::Retry, why)),
@@ -228,7 +231,7 @@ impl Shared {
 }
 
 /// Whoever leads, as soon as somebody does: nearly always at once.
-async fn leader(node: &RaftNode, shared: &Shared) -> Result<Leader, Error> {
+pub(crate) async fn leader(node: &RaftNode, shared: &Shared) -> Result<Leader, Error> {
     let mut known = node.leader();
     if let Some(leader) = known.borrow().clone() {
         return Ok(leader);
@@ -247,7 +250,7 @@ async fn leader(node: &RaftNode, shared: &Shared) -> Result<Leader, Error> {
 
 /// Waits until another leader is known or this one begins to lead here, or for `pause`: a leader
 /// elsewhere that is not ready yet tells nobody when it is.
-async fn changed(node: &RaftNode, leader: &Leader, pause: Duration) {
+pub(crate) async fn changed(node: &RaftNode, leader: &Leader, pause: Duration) {
     let (mut known, mut leads) = (node.leader(), node.leadership());
     let term = *leads.borrow_and_update();
     let other = async {
@@ -387,12 +390,17 @@ impl Service for Desk {
     }
 }
 
-async fn answer(shared: &Shared, ask: Bytes) -> Answer {
+async fn answer(shared: &Arc<Shared>, ask: Bytes) -> Answer {
     let head = match Ask::decode(&ask) {
         Ok(Ask::Command(head, _)) => head,
         Ok(Ask::Report(report)) => {
             shared.peers.report(report);
             return Answer::Clock(shared.proposer.now());
+        }
+        Ok(Ask::Ephemeral(call)) => {
+            shared.counters.served.add(1);
+            let broker = Broker { shared: Arc::clone(shared) };
+            return Answer::Ephemeral(broker.ephemeral_here(&call).await);
         }
         Err(bad) => {
             warn!(%bad, "another node asks what cannot be read");
@@ -418,4 +426,4 @@ async fn answer(shared: &Shared, ask: Bytes) -> Answer {
 
 #[cfg(test)]
 #[path = "forward_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use tokio::task::yield_now;
 
-struct Three {
-    brokers: Vec<Broker>,
+pub(crate) struct Three {
+    pub(crate) brokers: Vec<Broker>,
     dirs: Vec<tempfile::TempDir>,
     cluster: Vec<ClusterOptions>,
 }
@@ -32,7 +32,7 @@ fn free() -> SocketAddr {
 }
 
 impl Three {
-    async fn start() -> Three {
+    pub(crate) async fn start() -> Three {
         let listeners: Vec<SocketAddr> = (0..3).map(|_| free()).collect();
         let peer = |addr: &SocketAddr| Peer { raft: addr.to_string(), http: "x:1".into() };
         let peers: BTreeMap<u64, Peer> = (1..).zip(listeners.iter().map(peer)).collect();
@@ -71,7 +71,7 @@ impl Three {
     }
 
     /// The leader, and the others.
-    async fn split(&self) -> (Broker, Vec<Broker>) {
+    pub(crate) async fn split(&self) -> (Broker, Vec<Broker>) {
         loop {
             let leader = self.brokers.iter().find(|broker| broker.leads());
             if let Some(leader) = leader {

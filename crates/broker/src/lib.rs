@@ -2,7 +2,7 @@
 //!
 //! Owns: stamping and proposing (`proposer`, `clock`), getting commands to whoever leads (`forward`, `peers`),
 //! applying what the log committed (`machine`), answering (`waiters`), long polls (`parking`, `ready`), followers (`following`), reading payloads (`reads`), encrypting them (`sealing`, `keyring`), admission (`admission`,
-//! `disk`), letting time pass (`ticker`, `holds`), what an operator has switched off (`switch`), start and stop (`lifecycle`), the
+//! `disk`), letting time pass (`ticker`, `holds`), what an operator has switched off (`switch`), queues in memory only (`ephemeral`), start and stop (`lifecycle`), the
 //! group for operators (`cluster`). One file per noun adds its
 //! calls to [`Broker`]: `push`, `pop`, `ack`, `lease`, …
 //! Leaves to others: what a command does (`queen-state`), where bytes lie and when a checkpoint is
@@ -22,6 +22,7 @@ mod counters;
 pub mod dead_letters;
 pub mod discovery;
 mod disk;
+pub mod ephemeral;
 pub mod fetch;
 mod following;
 mod forward;

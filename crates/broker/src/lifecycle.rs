@@ -7,6 +7,7 @@ use crate::autopilot::Rates;
 use crate::broker::{Broker, Shared};
 use crate::counters::Counters;
 use crate::disk::{self, DiskMarks};
+use crate::ephemeral::{self, Ephemeral};
 use crate::following::Following;
 use crate::forward::Desk;
 use crate::history::{self, History};
@@ -54,6 +55,8 @@ pub struct BrokerOptions {
     pub retention_every: Duration,
     /// Keys of encrypted queues; none.
     pub keyring: Keyring,
+    /// Bounds of queues in memory.
+    pub ephemeral: ephemeral::Settings,
 }
 
 impl BrokerOptions {
@@ -71,6 +74,7 @@ impl BrokerOptions {
             deadline: Duration::from_secs(30),
             retention_every: Duration::from_secs(5),
             keyring: Keyring::none(),
+            ephemeral: ephemeral::Settings::default(),
         }
     }
 }
@@ -113,11 +117,14 @@ impl Broker {
             removed_files = recovered.removed_files,
             "store opened"
         );
-        let counters = Arc::new(Counters::default());
+        let (origin, counters) = (origin(), Arc::new(Counters::default()));
+        let clustered = options.cluster.is_some();
+        let ephemeral = Ephemeral::new(options.ephemeral, origin, clustered, &counters);
         let shared = Arc::new(Shared {
             store,
-            proposer: Proposer::new(origin(), Arc::clone(&counters)),
+            proposer: Proposer::new(origin, Arc::clone(&counters)),
             parking: Parking::new(Arc::clone(&counters)),
+            ephemeral,
             following: Following::default(),
             sealing: Sealing::new(options.keyring),
             switches: Turned::default(),
@@ -129,7 +136,7 @@ impl Broker {
             counters,
             deadline: options.deadline,
             node_id: options.node_id,
-            clustered: options.cluster.is_some(),
+            clustered,
             peers: Peers::default(),
             runtime: tokio::runtime::Handle::current(),
             stop: tokio::sync::watch::Sender::new(false),
@@ -164,6 +171,7 @@ impl Broker {
         disk::check(&broker, &options.dir, options.disk);
         tokio::spawn(disk::watch(broker.clone(), options.dir, options.disk));
         tokio::spawn(history::run(broker.clone()));
+        tokio::spawn(ephemeral::run(broker.clone()));
         tokio::spawn(ticker::run(broker.clone(), options.retention_every));
         if broker.shared.clustered {
             tokio::spawn(peers::run(broker.clone()));
@@ -176,6 +184,7 @@ impl Broker {
     /// To be called before connections are drained, so that long polls do not hold them.
     pub fn begin_shutdown(&self) {
         self.shared.parking.close();
+        self.shared.ephemeral.close();
         self.shared.stop.send_replace(true);
     }
 

@@ -53,6 +53,10 @@ impl Applier {
             let seen = match event {
                 Event::QueueChanged { queue } => shared.sealing.look(&store, *queue),
                 Event::SwitchesChanged => shared.switches.load(&store),
+                Event::EphemeralChanged => {
+                    shared.ephemeral.declarations_changed();
+                    Ok(())
+                }
                 _ => Ok(()),
             };
             seen.map_err(|e| MachineFailed(e.to_string()))?;
@@ -131,8 +135,9 @@ fn publish(shared: &Shared, events: &mut Vec<Event>) {
                 shared.ticker.queue_changed(queue);
             }
             Event::TimerDue(at) => shared.ticker.timer_due(at),
+            Event::SwitchesChanged => shared.ephemeral.all_changed(),
             // Looked at before anybody was answered.
-            Event::SwitchesChanged => {}
+            Event::EphemeralChanged => {}
         }
     }
 }
@@ -153,7 +158,9 @@ impl Machine for Applier {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.proposer.leads(term);
         // On a single node nobody else can carry out what was on its way.
-        if !shared.clustered {
+        if shared.clustered {
+            shared.ephemeral.leads(term);
+        } else {
             shared.proposer.lose_all();
         }
     }

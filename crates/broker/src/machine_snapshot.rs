@@ -81,6 +81,7 @@ impl Shared {
         self.ticker.all_changed();
         self.parking.all_changed();
         self.following.tell_all_changed();
+        self.ephemeral.all_changed();
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! go at the end, none is removed or reordered). Leaves to others: what a command does
 //! (`queen-state`), what a request must look like to become one (`queen-http`, `queen-broker`).
 
+use crate::ephemeral::DeclareEphemeral;
 use crate::kv::KvOp;
 use crate::lock::Locks;
 use crate::options::OptionsPatch;
@@ -63,10 +64,12 @@ pub enum Command<'a> {
     RecordTrace(RecordTrace<'a>),
     #[serde(borrow)]
     Stream(StreamCommand<'a>),
+    #[serde(borrow)]
+    DeclareEphemeral(DeclareEphemeral<'a>),
 }
 
 /// Kinds of commands that this release carries out.
-pub const KINDS: u32 = 24;
+pub const KINDS: u32 = 25;
 
 impl<'a> Command<'a> {
     /// The command's bytes.
@@ -413,18 +416,11 @@ pub struct BreakHolds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{ClaimPartitions, QueryId};
 
     #[test]
     fn the_last_kind_is_known_and_none_comes_after_it() {
-        let claim = ClaimPartitions {
-            tenant: TenantId::DEFAULT,
-            query: QueryId(Stamp(1)),
-            partitions: Vec::new(),
-            group: None,
-            seconds: 1,
-        };
-        let last = Command::Stream(StreamCommand::Claim(claim)).encode();
+        let declare = DeclareEphemeral { tenant: TenantId::DEFAULT, queue: "q", options: None };
+        let last = Command::DeclareEphemeral(declare).encode();
         assert_eq!(u32::from(last[0]) + 1, KINDS);
         assert!(Command::decode(&[KINDS as u8, 0, 0, 0, 0]).is_err());
     }

@@ -1,6 +1,7 @@
 //! Tests of the commands' bytes: every variant, with every variant of what it holds.
 
 use super::*;
+use crate::ephemeral::EphemeralOptions;
 use crate::kv::KvOpKind;
 use crate::lock::{LockOp, LockOpKind};
 use crate::options::Patch;
@@ -225,6 +226,15 @@ fn samples() -> Vec<Command<'static>> {
             group: None,
             seconds: 30,
         })),
+        Command::DeclareEphemeral(DeclareEphemeral {
+            tenant: TENANT,
+            queue: "q",
+            options: Some(EphemeralOptions {
+                max_length: Some(300),
+                ..EphemeralOptions::default()
+            }),
+        }),
+        Command::DeclareEphemeral(DeclareEphemeral { tenant: TENANT, queue: "q", options: None }),
     ]
 }
 

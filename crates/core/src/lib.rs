@@ -12,6 +12,7 @@ pub mod command;
 pub mod decimal;
 pub mod entry;
 pub mod envelope;
+pub mod ephemeral;
 pub mod error;
 pub mod frame;
 pub mod ids;

@@ -11,11 +11,14 @@
 //! ask:     0 version u8 = 1 | 1 kind u8 = 1 (command) | 2 term u64 | 10 origin u64 | 18 batch u64
 //!          26 class u8 (1 adds data, 0 settles) | 27 zero [6] | 33 the command
 //!          0 version u8 = 1 | 1 kind u8 = 2 (report)  | 2 node u64 | 10 flags u8 (1 disk full)
+//!          0 version u8 = 1 | 1 kind u8 = 3 (ephemeral) | 2 the call ([`crate::ephemeral`])
 //! answer:  0 version u8 = 1 | 1 kind u8 = 1 (applied) | 2 index u64
 //!          0 version u8 = 1 | 1 kind u8 = 2 (refused) | 2 code u8 | 3 text
 //!          0 version u8 = 1 | 1 kind u8 = 3 (clock)   | 2 stamp u64
+//!          0 version u8 = 1 | 1 kind u8 = 4 (ephemeral) | 2 the answer ([`crate::ephemeral`])
 //! ```
 
+use crate::ephemeral::{EphemeralAnswer, EphemeralCall};
 use crate::{Code, Error, Stamp, entry};
 
 /// Version of both layouts.
@@ -25,9 +28,11 @@ pub const HEAD_BYTES: usize = entry::HEADER_BYTES + 4;
 
 const COMMAND: u8 = 1;
 const REPORT: u8 = 2;
+const EPHEMERAL: u8 = 3;
 const APPLIED: u8 = 1;
 const REFUSED: u8 = 2;
 const CLOCK: u8 = 3;
+const EPHEMERAL_ANSWER: u8 = 4;
 const SET: u8 = 1;
 
 /// What an ask says beside its command.
@@ -45,12 +50,14 @@ pub struct AskHead {
 }
 
 /// What a node asks of the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Ask<'a> {
     /// Have this logged.
     Command(AskHead, &'a [u8]),
     /// How the asker is; answered with the leader's clock.
     Report(Report),
+    /// A call on the contents of an ephemeral queue, which the leader has.
+    Ephemeral(EphemeralCall<'a>),
 }
 
 /// How a node is.
@@ -63,7 +70,7 @@ pub struct Report {
 }
 
 /// What the leader answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The command is committed and was applied as a part of this log entry.
     Applied(u64),
@@ -71,6 +78,8 @@ pub enum Answer {
     Refused(Error),
     /// The log clock of the leader.
     Clock(Stamp),
+    /// What the owner of ephemeral queues says.
+    Ephemeral(EphemeralAnswer),
 }
 
 /// The bytes are no message: why.
@@ -82,6 +91,9 @@ pub enum BadMessage {
     /// Of another release.
     #[error("message version {0}, this release speaks 1")]
     Version(u8),
+    /// Fields that do not read.
+    #[error("the fields of the message do not read")]
+    Fields,
     /// A kind, flag or code that is not known.
     #[error("message of unknown kind, flag or code {0}")]
     Unknown(u8),
@@ -110,6 +122,13 @@ impl Report {
     }
 }
 
+/// The ask that makes a call on an ephemeral queue.
+pub fn ephemeral_ask(call: &EphemeralCall<'_>) -> Vec<u8> {
+    let mut out = vec![VERSION, EPHEMERAL];
+    out.append(&mut call.encode());
+    out
+}
+
 impl<'a> Ask<'a> {
     /// Reads an ask; the command itself is not looked at.
     pub fn decode(bytes: &'a [u8]) -> Result<Ask<'a>, BadMessage> {
@@ -135,6 +154,10 @@ impl<'a> Ask<'a> {
                 let storage_full = flag(*flags)?;
                 Ok(Ask::Report(Report { node: number(bytes, 2)?, storage_full }))
             }
+            EPHEMERAL => {
+                let call = EphemeralCall::decode(&bytes[2..]).map_err(|_| BadMessage::Fields)?;
+                Ok(Ask::Ephemeral(call))
+            }
             other => Err(BadMessage::Unknown(other)),
         }
     }
@@ -157,6 +180,10 @@ impl Answer {
                 out.push(CLOCK);
                 out.extend_from_slice(&stamp.0.to_le_bytes());
             }
+            Answer::Ephemeral(answer) => {
+                out.push(EPHEMERAL_ANSWER);
+                out.append(&mut answer.encode());
+            }
         }
         out
     }
@@ -167,6 +194,10 @@ impl Answer {
             APPLIED if bytes.len() == 10 => Ok(Answer::Applied(number(bytes, 2)?)),
             CLOCK if bytes.len() == 10 => Ok(Answer::Clock(Stamp(number(bytes, 2)?))),
             APPLIED | CLOCK => Err(BadMessage::Length(bytes.len())),
+            EPHEMERAL_ANSWER => {
+                let answer = EphemeralAnswer::decode(&bytes[2..]);
+                answer.map(Answer::Ephemeral).map_err(|_| BadMessage::Fields)
+            }
             REFUSED => {
                 let (code, text) =
                     bytes[2..].split_first().ok_or(BadMessage::Length(bytes.len()))?;
@@ -203,6 +234,8 @@ fn flag(byte: u8) -> Result<bool, BadMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TenantId;
+    use crate::ephemeral::EphemeralAsk;
     use proptest::prelude::*;
 
     #[test]
@@ -218,6 +251,14 @@ mod tests {
         assert_eq!(report.encode(), b"\x01\x02\x07\0\0\0\0\0\0\0\x01");
         assert_eq!(Answer::Applied(9).encode(), b"\x01\x01\x09\0\0\0\0\0\0\0");
         assert_eq!(Answer::Clock(Stamp(9)).encode(), b"\x01\x03\x09\0\0\0\0\0\0\0");
+        let call = EphemeralCall { tenant: TenantId::DEFAULT, ask: EphemeralAsk::Queues };
+        let ask = ephemeral_ask(&call);
+        assert_eq!(ask, b"\x01\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x05");
+        assert_eq!(Ask::decode(&ask), Ok(Ask::Ephemeral(call)));
+        assert_eq!(Ask::decode(&ask[..18]), Err(BadMessage::Fields));
+        let pushed = Answer::Ephemeral(EphemeralAnswer::Pushed(9));
+        assert_eq!(pushed.encode(), b"\x01\x04\0\x09");
+        assert_eq!(Answer::decode(b"\x01\x04\0\x09"), Ok(pushed));
         let refused = Answer::Refused(Error::new(Code::Retry, "busy"));
         assert_eq!(refused.encode(), b"\x01\x02\x06busy");
     }

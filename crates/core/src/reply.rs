@@ -36,6 +36,8 @@ pub enum Reply {
     /// Stamp of the event.
     Traced(Stamp),
     Stream(StreamReply),
+    /// Whether the ephemeral queue was declared before.
+    Declared(bool),
     /// The command had no effect.
     Refused(Error),
 }
@@ -209,4 +211,6 @@ pub enum Event {
     TimerDue(Stamp),
     /// A kill switch was turned.
     SwitchesChanged,
+    /// An ephemeral queue is declared otherwise, or not any more.
+    EphemeralChanged,
 }

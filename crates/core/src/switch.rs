@@ -14,7 +14,7 @@ pub struct Switches {
     pub timers_schedule: bool,
     /// Turning timers that are due into messages.
     pub timers_fire: bool,
-    /// Calls on ephemeral queues.
+    /// Pushes, pops, acks and declarations of ephemeral queues. Looking, emptying and deleting go on.
     pub ephemeral: bool,
 }
 

@@ -91,4 +91,6 @@ tables! {
     StreamState = 32 "stream_state",
     /// (state, partition id) → how much there is in `StreamState`, and since when. With the last of it.
     StreamPartition = 33 "stream_partition",
+    /// (tenant, queue name) → what is declared of an ephemeral queue. Until it is deleted.
+    EphemeralQueue = 34 "ephemeral_queue",
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
+use queen_core::ephemeral::EphemeralRefusal;
 use queen_core::{Code, Error};
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -114,6 +115,8 @@ pub(crate) enum Refusal {
     Unsuccessful(String),
     /// `{"error","reason","detail"}`, as KV refuses: status, identifier, finer identifier, text.
     Identified(StatusCode, &'static str, &'static str, String),
+    /// `{"error","code"}`, as calls on ephemeral queues refuse.
+    Ephemeral(EphemeralRefusal),
     /// `{"ok":false,"code","error"}`, as changes of members are refused: status, code, text.
     Members(StatusCode, &'static str, String),
     /// `{"error"}` alone under this status.
@@ -127,6 +130,12 @@ pub(crate) enum Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         Refusal::Plain(error)
+    }
+}
+
+impl From<EphemeralRefusal> for Refusal {
+    fn from(refusal: EphemeralRefusal) -> Refusal {
+        Refusal::Ephemeral(refusal)
     }
 }
 
@@ -157,6 +166,7 @@ impl Refusal {
             Refusal::Identified(status, error, reason, detail) => {
                 json(status, &json!({"error": error, "reason": reason, "detail": detail}))
             }
+            Refusal::Ephemeral(refusal) => ephemeral(&refusal),
             Refusal::Members(status, code, error) => {
                 json(status, &json!({"ok": false, "code": code, "error": error}))
             }
@@ -171,6 +181,16 @@ impl Refusal {
             ),
         }
     }
+}
+
+fn ephemeral(refusal: &EphemeralRefusal) -> Answer {
+    let status = StatusCode::from_u16(refusal.kind.status()).unwrap_or_default();
+    let body = serde_json::json!({"error": refusal.text, "code": refusal.kind.word()});
+    let mut answer = json(status, &body);
+    if refusal.kind.passes() {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }
 
 fn plain(error: &Error, leader: impl FnOnce() -> Option<String>) -> Answer {

@@ -18,6 +18,7 @@ mod binary;
 mod call;
 mod cluster;
 mod dead_letter;
+mod ephemeral;
 mod fetch;
 mod group;
 mod health;

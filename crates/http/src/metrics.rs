@@ -76,6 +76,7 @@ fn traffic(call: &Call, page: &mut String) {
     family::TIMERS.sample(page, &["fired"], counters.timers_fired.get());
     family::TIMERS.sample(page, &["postponed"], counters.timers_postponed.get());
     family::TIMERS_PENDING.single(page, call.broker().timers_pending());
+    ephemeral(call, page);
     family::RETURNED_LEASES.single(page, counters.returned_leases.get());
     family::UPTIME.single(page, call.face.started.elapsed().as_secs_f64());
     if let Some(bytes) = process::resident_bytes() {
@@ -84,6 +85,19 @@ fn traffic(call: &Call, page: &mut String) {
     if let Some(seconds) = process::cpu_seconds() {
         family::CPU_SECONDS.single(page, seconds);
     }
+}
+
+fn ephemeral(call: &Call, page: &mut String) {
+    let counters = call.broker().counters();
+    family::EPHEMERAL_BYTES.single(page, call.broker().ephemeral_bytes());
+    family::EPHEMERAL_DROPPED.head(page);
+    family::EPHEMERAL_DROPPED.sample(page, &["bounds"], counters.ephemeral_dropped_bounds.get());
+    family::EPHEMERAL_DROPPED.sample(page, &["ttl"], counters.ephemeral_dropped_ttl.get());
+    family::EPHEMERAL_DROPPED.sample(page, &["retry"], counters.ephemeral_dropped_retry.get());
+    family::EPHEMERAL_WIPES.head(page);
+    family::EPHEMERAL_WIPES.sample(page, &["owner"], counters.ephemeral_wipes_owner.get());
+    family::EPHEMERAL_WIPES.sample(page, &["reset"], counters.ephemeral_wipes_reset.get());
+    family::EPHEMERAL_WIPES.sample(page, &["deleted"], counters.ephemeral_wipes_deleted.get());
 }
 
 fn log(call: &Call, page: &mut String) {

@@ -8,8 +8,9 @@ use crate::answer::{Answer, Refusal};
 use crate::auth::Level;
 use crate::call::{Call, decode_piece};
 use crate::{
-    ack, analytics, cluster, dead_letter, fetch, group, health, kv, lease, lock, message, metrics,
-    pop, push, queue, queue_status, status, stream, switch, timer, trace, transaction,
+    ack, analytics, cluster, dead_letter, ephemeral, fetch, group, health, kv, lease, lock,
+    message, metrics, pop, push, queue, queue_status, status, stream, switch, timer, trace,
+    transaction,
 };
 use hyper::Method;
 use std::future::Future;
@@ -74,6 +75,14 @@ routes! {
     POST "/streams/v1/state/partitions" => Read [newest] stream::partitions,
     POST "/streams/v1/claim" => ReadWrite stream::claim,
     POST "/streams/v1/queries" => ReadWrite stream::register,
+    POST "/api/v1/ephemeral/push" => Write ephemeral::push,
+    GET "/api/v1/ephemeral/pop" => ReadWrite ephemeral::pop,
+    POST "/api/v1/ephemeral/ack" => ReadWrite ephemeral::ack,
+    POST "/api/v1/ephemeral/configure" => ReadWrite ephemeral::configure,
+    POST "/api/v1/ephemeral/reset" => ReadWrite ephemeral::reset,
+    DELETE "/api/v1/ephemeral/queue/:queue" => ReadWrite ephemeral::delete,
+    GET "/api/v1/ephemeral/queues" => Read ephemeral::queues,
+    GET "/api/v1/ephemeral/queues/:queue/depth" => Read ephemeral::depth,
     POST "/api/v1/fetch" => Read fetch::fetch,
     POST "/api/v1/partitions/changed" => Read fetch::changed,
     POST "/api/v1/configure" => ReadWrite queue::configure,
@@ -106,6 +115,8 @@ routes! {
     DELETE "/api/v1/consumer-groups/:group/queues/:queue" => Admin group::delete_on_queue,
     GET "/api/v1/system/kv-timers" => Admin [newest] switch::kv_timers,
     POST "/api/v1/system/kv-timers" => Admin switch::set_kv_timers,
+    GET "/api/v1/system/ephemeral" => Admin [newest] switch::ephemeral,
+    POST "/api/v1/system/ephemeral" => Admin switch::set_ephemeral,
     GET "/api/v1/raft/status" => Admin cluster::status,
     GET "/api/v1/raft/members" => Admin cluster::members,
     GET "/api/v1/system/raft/membership" => Admin cluster::membership,
@@ -192,6 +203,20 @@ mod tests {
         let open = ROUTES.iter().filter(|route| route.level == Level::Public);
         let open: Vec<&str> = open.map(|route| route.path).collect();
         assert_eq!(open, ["/health", "/metrics", "/metrics/prometheus"]);
+    }
+
+    #[test]
+    fn of_what_readers_may_call_only_these_are_no_get() {
+        let other = |route: &&Route| route.level == Level::Read && route.method != Method::GET;
+        let other: Vec<&str> = ROUTES.iter().filter(other).map(|route| route.path).collect();
+        let questions = [
+            "/api/v1/resources/kv/list",
+            "/streams/v1/state/get",
+            "/streams/v1/state/partitions",
+            "/api/v1/fetch",
+            "/api/v1/partitions/changed",
+        ];
+        assert_eq!(other, questions, "questions with a body; what changes something is none");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `/api/v1/system/kv-timers`: the kill switches.
+//! `/api/v1/system/kv-timers` and `/api/v1/system/ephemeral`: the kill switches.
 //!
 //! Owns: their JSON. Leaves to others: what each one stops.
 
@@ -27,6 +27,26 @@ pub(crate) async fn set_kv_timers(mut call: Call) -> Result<Answer, Refusal> {
         return Err(Refusal::bad_request(text));
     }
     Ok(shown(call.broker().set_switches(change).await?))
+}
+
+/// `GET /api/v1/system/ephemeral`.
+pub(crate) async fn ephemeral(call: Call) -> Result<Answer, Refusal> {
+    Ok(shown_ephemeral(call.broker().switches()))
+}
+
+/// `POST /api/v1/system/ephemeral`.
+pub(crate) async fn set_ephemeral(mut call: Call) -> Result<Answer, Refusal> {
+    let body = call.object().await?;
+    let ephemeral = switch(&body, "enabled")?;
+    if ephemeral.is_none() {
+        return Err(Refusal::bad_request("the body turns no switch: enabled, true or false"));
+    }
+    let change = SetSwitches { ephemeral, ..SetSwitches::default() };
+    Ok(shown_ephemeral(call.broker().set_switches(change).await?))
+}
+
+fn shown_ephemeral(on: Switches) -> Answer {
+    json(StatusCode::OK, &json!({"enabled": on.ephemeral}))
 }
 
 fn shown(on: Switches) -> Answer {

@@ -155,6 +155,7 @@ fn broker_options(settings: &Settings) -> anyhow::Result<BrokerOptions> {
     options.node_id = settings.node_id;
     options.cluster = settings.cluster.clone();
     options.deadline = settings.write_timeout;
+    options.ephemeral = settings.ephemeral;
     options.retention_every = settings.retention_interval;
     options.disk = DiskMarks {
         high_percent: settings.disk_high_percent,

@@ -12,6 +12,8 @@ use crate::encryption::EncryptionKeys;
 use crate::environment::Environment;
 use crate::logging::LogSettings;
 use queen_broker::cluster::ClusterOptions;
+use queen_broker::ephemeral;
+use queen_core::ephemeral::Effective;
 use queen_core::setting::{Setting, broker};
 use queen_http::auth::Auth;
 use queen_http::tls::Tls;
@@ -43,6 +45,8 @@ pub struct Settings {
     pub retention_interval: Duration,
     /// `QUEEN_STMT_TIMEOUT_MS`: deadline of a write; 30 s, at most 60 s.
     pub write_timeout: Duration,
+    /// `QUEEN_EPHEMERAL_*`: bounds of queues in memory.
+    pub ephemeral: ephemeral::Settings,
     /// `QUEEN_SERVER_ID`, else the host's name: how the node calls itself.
     pub server_id: String,
     /// Variables that are set and have no effect, to be logged once.
@@ -92,6 +96,7 @@ impl Settings {
             disk_low_percent: low,
             retention_interval: millis(&broker::RETENTION_INTERVAL),
             write_timeout: millis(&broker::STMT_TIMEOUT_MS),
+            ephemeral: ephemeral_settings(environment),
             server_id: environment.get("QUEEN_SERVER_ID").unwrap_or(&host).to_owned(),
             without_effect: without_effect(environment),
             auth: access::read(environment),
@@ -99,6 +104,21 @@ impl Settings {
             encryption: EncryptionKeys::read(environment),
             log: LogSettings::read(environment, log_level),
         }
+    }
+}
+
+fn ephemeral_settings(environment: &Environment) -> ephemeral::Settings {
+    let number = |setting: &Setting| environment.number(setting).unwrap_or_default();
+    ephemeral::Settings {
+        max_bytes: number(&broker::EPHEMERAL_MAX_BYTES),
+        defaults: Effective {
+            max_bytes: number(&broker::EPHEMERAL_QUEUE_MAX_BYTES),
+            max_length: number(&broker::EPHEMERAL_QUEUE_MAX_LENGTH),
+            lease_seconds: number(&broker::EPHEMERAL_LEASE_SECONDS),
+            retry_limit: number(&broker::EPHEMERAL_RETRY_LIMIT),
+            ..Effective::default()
+        },
+        idle_seconds: number(&broker::EPHEMERAL_IDLE_SECONDS),
     }
 }
 
@@ -182,6 +202,7 @@ mod tests {
         assert_eq!(settings.listen.to_string(), "0.0.0.0:6632");
         assert_eq!(settings.dir, PathBuf::from("/var/lib/queen/raft"));
         assert_eq!(settings.body_bytes_max, 67_108_864);
+        assert_eq!(settings.ephemeral, ephemeral::Settings::default());
     }
 
     #[test]

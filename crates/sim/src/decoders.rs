@@ -9,8 +9,9 @@ use queen_core::command::{Command, DeadLetterRef, GroupStart, Pop, PurgeDeadLett
 use queen_core::command::{PushGroup, Tick};
 use queen_core::entry::{self, EntryHeader};
 use queen_core::envelope::{Envelope, KeyId};
+use queen_core::ephemeral::{EphemeralAnswer, EphemeralAsk, EphemeralCall, Outcome};
 use queen_core::frame::{Frame, Frames};
-use queen_core::relay::{Answer, Ask, AskHead, Report};
+use queen_core::relay::{Answer, Ask, AskHead, Report, ephemeral_ask};
 use queen_core::row::key;
 use queen_core::row::kv::KvValue;
 use queen_core::row::pin::PinValue;
@@ -114,6 +115,12 @@ pub fn relay(bytes: &[u8]) -> bool {
     let asked = match Ask::decode(bytes) {
         Ok(Ask::Command(head, command)) => Some([&head.bytes()[..], command].concat()),
         Ok(Ask::Report(report)) => Some(report.encode()),
+        // Numbers in it have more than one form: what was read is written in the shortest.
+        Ok(Ask::Ephemeral(call)) => {
+            let again = ephemeral_ask(&call);
+            assert_eq!(Ask::decode(&again), Ok(Ask::Ephemeral(call)));
+            return true;
+        }
         Err(_) => None,
     };
     if let Some(again) = &asked {
@@ -299,6 +306,11 @@ fn relay_samples() -> Vec<Vec<u8>> {
     let asks = command_samples().into_iter().map(|command| [&head.bytes()[..], &command].concat());
     let rest = [
         Report { node: 2, storage_full: true }.encode(),
+        ephemeral_ask(&EphemeralCall {
+            tenant: TenantId::DEFAULT,
+            ask: EphemeralAsk::Ack { queue: "q", group: Some("g"), items: vec![("e:1:p:2", true)] },
+        }),
+        Answer::Ephemeral(EphemeralAnswer::Acked(vec![Outcome::Stale])).encode(),
         Answer::Applied(77).encode(),
         Answer::Clock(Stamp(1_792_837_434_910_988)).encode(),
         Answer::Refused(Error::new(Code::Overloaded, "too much is in flight")).encode(),

@@ -10,8 +10,8 @@ use crate::{Reading, group, run};
 use queen_core::row::stream::StateValue;
 use queen_core::row::transaction_id::TransactionIdExpiryRow;
 use queen_core::row::{
-    CursorRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow, RunRow,
-    SegmentRow, StreamPartitionRow, StreamQueryIdRow, StreamQueryRow, TailMark, TimerRow,
+    CursorRow, EphemeralRow, GroupRow, PartitionByIdRow, PartitionRow, QueueNameRow, QueueRow,
+    RunRow, SegmentRow, StreamPartitionRow, StreamQueryIdRow, StreamQueryRow, TailMark, TimerRow,
     TraceNameRow, TraceRow, TraceTotalsRow, TransactionIdRow, key, stream, timer, trace,
     transaction_id,
 };
@@ -160,6 +160,7 @@ pub fn tables_consistent(store: &impl Reading) -> Checked {
     timers_consistent(&check, store)?;
     traces_consistent(&check, store)?;
     streams_consistent(&check, store)?;
+    ephemeral_consistent(&check, store)?;
     transactions_consistent(&check, store)
 }
 
@@ -262,6 +263,16 @@ fn streams_consistent(check: &Check, store: &impl Reading) -> Checked {
         check.that(same || !lives || !states.contains(&state), what)?;
     }
     check.that(found.is_empty(), || format!("{} parts of states are not counted", found.len()))
+}
+
+/// Every declared ephemeral queue reads and is counted.
+fn ephemeral_consistent(check: &Check, store: &impl Reading) -> Checked {
+    let rows = check.rows(store, Table::EphemeralQueue)?;
+    for (row_key, value) in &rows {
+        check.read(decode::<EphemeralRow>(row_key, value))?;
+    }
+    let declared = check.read(crate::ephemeral::totals(store))?.declared;
+    check.that(declared == rows.len() as u64, || format!("{declared} of {} declared", rows.len()))
 }
 
 fn names_consistent(check: &Check, store: &impl Reading) -> Checked {

@@ -1,7 +1,8 @@
 //! The rules: a deterministic `apply` over ordered tables and queue logs.
 //!
 //! Owns: every decision about queues, partitions, groups, leases, dead letters, KV, locks, timers, traces,
-//! streams and retention; the pure reading of their state. Leaves to others: storing (`queen-store`), ordering
+//! streams, declared ephemeral queues and retention; the pure reading of their state. Leaves to others: storing
+//! (`queen-store`), ordering
 //! (`queen-raft`), time (a command's stamp is the only clock here).
 //!
 //! No I/O but through the traits, no clock, no randomness, no hash-order iteration, no floats in
@@ -13,6 +14,7 @@
 mod ack;
 mod dead_letter;
 pub mod dead_letter_admin;
+pub mod ephemeral;
 pub mod gone;
 pub mod group;
 pub mod group_admin;

@@ -5,8 +5,8 @@
 use crate::step::{Memo, Step, get};
 use crate::tables::StorageError;
 use crate::{
-    Storage, ack, dead_letter_admin, group_admin, kv, lease, lock, pop, push, queue_admin, stream,
-    switch, tick, timer, trace, transaction,
+    Storage, ack, dead_letter_admin, ephemeral, group_admin, kv, lease, lock, pop, push,
+    queue_admin, stream, switch, tick, timer, trace, transaction,
 };
 use queen_core::command::Command;
 use queen_core::reply::{Event, Reply};
@@ -73,6 +73,7 @@ impl Machine {
             Command::PopWith(with) => pop::apply_with(&mut step, with),
             Command::RecordTrace(event) => trace::record(&mut step, event),
             Command::Stream(command) => stream::apply(&mut step, command),
+            Command::DeclareEphemeral(queue) => ephemeral::declare(&mut step, queue),
         };
         step.flush_segments();
         reply

@@ -40,6 +40,25 @@ pub const TIMERS: Family = Family::counter(
 /// Timers that are set.
 pub const TIMERS_PENDING: Family =
     Family::gauge("queen_timers_pending", "Timers that are set and have not become messages");
+/// Memory of ephemeral queues.
+pub const EPHEMERAL_BYTES: Family = Family::gauge(
+    "queen_ephemeral_bytes",
+    "Memory that the ephemeral queues of this node take, of QUEEN_EPHEMERAL_MAX_BYTES",
+);
+/// Messages dropped of ephemeral queues.
+pub const EPHEMERAL_DROPPED: Family = Family::counter(
+    "queen_ephemeral_dropped_total",
+    "Messages of ephemeral queues that were dropped: for the bounds of a queue with dropOldest, for \
+     their age, or as a group failed to settle them too often",
+)
+.by(&["cause"]);
+/// Contents of ephemeral queues lost as a whole.
+pub const EPHEMERAL_WIPES: Family = Family::counter(
+    "queen_ephemeral_wipes_total",
+    "Ephemeral queues that lost all their messages at once: this node does not own them any more, or \
+     they were reset or deleted",
+)
+.by(&["cause"]);
 /// Leases given back.
 pub const RETURNED_LEASES: Family =
     Family::counter("queen_returned_leases_total", "Batches given back as their client had gone");
@@ -120,6 +139,9 @@ pub const ALL: &[&Family] = &[
     &STREAM_CYCLES,
     &TIMERS,
     &TIMERS_PENDING,
+    &EPHEMERAL_BYTES,
+    &EPHEMERAL_DROPPED,
+    &EPHEMERAL_WIPES,
     &RETURNED_LEASES,
     &UPTIME,
     &RESIDENT_MEMORY,

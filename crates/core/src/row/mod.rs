@@ -9,6 +9,7 @@
 
 pub mod cursor;
 pub mod dead_letter;
+pub mod ephemeral;
 pub mod gone;
 pub mod group;
 pub mod key;
@@ -28,6 +29,7 @@ pub mod transaction_id;
 
 pub use cursor::{CursorRow, HeldLease};
 pub use dead_letter::DeadLetterRow;
+pub use ephemeral::{EphemeralRow, EphemeralTotalsRow};
 pub use gone::{GoneRow, SinkMark};
 pub use group::{GroupRow, TailMark};
 pub use lost::{LostRow, LostWindowRow};
@@ -179,6 +181,8 @@ mod tests {
             read::<StreamQueryIdRow>(&bytes);
             read::<StreamPartitionRow>(&bytes);
             read::<StreamsRow>(&bytes);
+            read::<EphemeralRow>(&bytes);
+            read::<EphemeralTotalsRow>(&bytes);
         }
     }
 }

@@ -187,6 +187,48 @@ pub const SUBSCRIPTION_MODE: Setting = Setting::word(
     "new",
     "where a new consumer group starts",
 );
+/// `QUEEN_EPHEMERAL_MAX_BYTES`.
+pub const EPHEMERAL_MAX_BYTES: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_MAX_BYTES",
+    (1 << 20, 1 << 40, "bytes"),
+    "268435456",
+    "the memory that all ephemeral queues of a node may take, what is around the payloads included",
+);
+/// `QUEEN_EPHEMERAL_QUEUE_MAX_BYTES`.
+pub const EPHEMERAL_QUEUE_MAX_BYTES: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_QUEUE_MAX_BYTES",
+    (1, 1 << 40, "bytes"),
+    "16777216",
+    "the payloads that an ephemeral queue may hold which does not say (maxBytes)",
+);
+/// `QUEEN_EPHEMERAL_QUEUE_MAX_LENGTH`.
+pub const EPHEMERAL_QUEUE_MAX_LENGTH: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_QUEUE_MAX_LENGTH",
+    (1, 100_000_000, ""),
+    "10000",
+    "the messages that an ephemeral queue may hold which does not say (maxLength)",
+);
+/// `QUEEN_EPHEMERAL_LEASE_SECONDS`.
+pub const EPHEMERAL_LEASE_SECONDS: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_LEASE_SECONDS",
+    (1, 86_400, "seconds"),
+    "30",
+    "the lease of an ephemeral queue that does not say (leaseSeconds)",
+);
+/// `QUEEN_EPHEMERAL_RETRY_LIMIT`.
+pub const EPHEMERAL_RETRY_LIMIT: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_RETRY_LIMIT",
+    (0, 1_000_000, ""),
+    "5",
+    "how often an ephemeral queue that does not say delivers a message again (retryLimit)",
+);
+/// `QUEEN_EPHEMERAL_IDLE_SECONDS`.
+pub const EPHEMERAL_IDLE_SECONDS: Setting = Setting::number(
+    "QUEEN_EPHEMERAL_IDLE_SECONDS",
+    (1, 86_400, "seconds"),
+    "300",
+    "after how long without a call an empty ephemeral queue, and a group on one, is forgotten",
+);
 /// `LOG_LEVEL`.
 pub const LOG_LEVEL: Setting = Setting::word(
     "LOG_LEVEL",
@@ -233,6 +275,12 @@ pub const ALL: &[&Setting] = &[
     &TLS_CERT,
     &TLS_KEY,
     &SUBSCRIPTION_MODE,
+    &EPHEMERAL_MAX_BYTES,
+    &EPHEMERAL_QUEUE_MAX_BYTES,
+    &EPHEMERAL_QUEUE_MAX_LENGTH,
+    &EPHEMERAL_LEASE_SECONDS,
+    &EPHEMERAL_RETRY_LIMIT,
+    &EPHEMERAL_IDLE_SECONDS,
     &LOG_LEVEL,
     &RUST_LOG,
     &LOG_JSON,

@@ -12,6 +12,7 @@ mod damage;
 mod dead_letter;
 mod discovery;
 mod encryption;
+mod ephemeral;
 mod fetch;
 mod group;
 mod kv;
