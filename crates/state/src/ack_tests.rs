@@ -247,6 +247,20 @@ fn of_two_messages_with_one_id_the_one_that_is_out_is_meant() {
 }
 
 #[test]
+fn what_a_partly_settled_batch_leaves_comes_again_as_a_redelivery() {
+    let (mut world, p, lease) = popped(3, 3);
+    assert_eq!(world.ack_one("g", p, "m0", Verdict::Completed, Some(lease)), accepted());
+    world.push_ids("q", "p", &[(Some("m3"), "1")]);
+    world.sleep(31);
+    let again = world.pop("q", "g", 2);
+    let claim = &again.claims[0];
+    assert_eq!((claim.first.0, claim.end.0, claim.attempt), (1, 3, 2));
+    world.ack_one("g", p, "m1", Verdict::Completed, again.lease);
+    world.sleep(31);
+    assert_eq!(world.one("q", "g", 1), Some((2, 3, 3)));
+}
+
+#[test]
 fn queue_mode_acks_without_naming_a_group() {
     let mut world = World::new();
     let p = world.push("q", "p", 1).partition;

@@ -1,10 +1,15 @@
 //! Tests of pushing, named after the rules of the HTTP contract.
 
+use crate::logs::{Place, QueueLogs, QueueLogsMut};
+use crate::tables::{Row, StorageError};
 use crate::world::*;
-use queen_core::Stamp;
+use crate::{MemoryStore, Tables, TablesMut};
+use bytes::Bytes;
 use queen_core::command::*;
 use queen_core::reply::*;
 use queen_core::table::Table;
+use queen_core::{QueueId, Stamp};
+use std::cell::Cell;
 
 fn offsets(pushed: &PushedGroup) -> Vec<(u64, bool)> {
     let each = pushed.items.iter().map(|item| match item {
@@ -111,7 +116,6 @@ fn ids_with_one_hash_are_told_apart_by_the_log() {
     let hash = queen_core::row::transaction_id::hash;
     let from = queen_core::row::key::transaction_id(pushed.partition, hash("a"));
     let to = queen_core::row::key::transaction_id(pushed.partition, hash("b"));
-    use crate::{Tables, TablesMut};
     let row = world.store.get(Table::TransactionId, &from).unwrap().unwrap();
     world.store.put(Table::TransactionId, &to, &row);
     let (frames, text_bytes) = frames(&[(Some("b"), "2")]);
@@ -128,6 +132,97 @@ fn ids_with_one_hash_are_told_apart_by_the_log() {
     let reply = world.machine.apply(&push, stamp, &mut world.store, &mut Vec::new()).unwrap();
     let Reply::Push(groups) = reply else { panic!("{reply:?}") };
     assert!(groups[0].items.is_empty(), "b is not a: {groups:?}");
+}
+
+/// A store that counts what is read of the queue logs.
+struct Counting {
+    store: MemoryStore,
+    bytes_read: Cell<usize>,
+}
+
+impl Tables for Counting {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.store.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        self.store.scan(table, from, to, limit)
+    }
+
+    fn scan_back(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        self.store.scan_back(table, from, to, limit)
+    }
+}
+
+impl TablesMut for Counting {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) {
+        self.store.put(table, key, value);
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) {
+        self.store.delete(table, key);
+    }
+}
+
+impl QueueLogs for Counting {
+    fn read(&self, place: Place, len: usize) -> Result<Bytes, StorageError> {
+        self.bytes_read.set(self.bytes_read.get() + len);
+        self.store.read(place, len)
+    }
+}
+
+impl QueueLogsMut for Counting {
+    fn write(&mut self, place: Place, parts: &[&[u8]]) -> Result<(), StorageError> {
+        self.store.write(place, parts)
+    }
+
+    fn remove_segment(&mut self, queue: QueueId, segment: u32) {
+        self.store.remove_segment(queue, segment);
+    }
+
+    fn remove_queue(&mut self, queue: QueueId) {
+        self.store.remove_queue(queue);
+    }
+}
+
+#[test]
+fn a_repeated_id_costs_a_read_of_its_run_however_long_the_history_is() {
+    let read_with = |history: usize| {
+        let mut world = World::new();
+        for n in 0..history {
+            world.push_ids("q", "p", &[(Some(&format!("id-{n}")), "{}")]);
+        }
+        let (frames, text_bytes) = frames(&[(Some("id-0"), "{}")]);
+        let group = PushGroup {
+            queue: "q",
+            partition: "p",
+            count: 1,
+            has_transaction_ids: true,
+            text_bytes,
+            frames: &frames,
+        };
+        let push = Command::Push(Push { tenant: TENANT, groups: vec![group] });
+        let mut store = Counting { store: world.store, bytes_read: Cell::new(0) };
+        let stamp = Stamp(world.now + 1);
+        let reply = world.machine.apply(&push, stamp, &mut store, &mut Vec::new()).unwrap();
+        let Reply::Push(groups) = reply else { panic!("{reply:?}") };
+        assert_eq!(offsets(&groups[0]), [(0, false)]);
+        store.bytes_read.get()
+    };
+    let (short, long) = (read_with(1), read_with(400));
+    assert!(short > 0 && short == long, "{short} bytes of a short history, {long} of a long one");
 }
 
 #[test]

@@ -86,6 +86,20 @@ fn events_go_when_their_time_is_over_and_a_tick_knows_when() {
 }
 
 #[test]
+fn a_tick_lets_a_bounded_number_of_events_go_and_says_that_more_are_due() {
+    let (mut world, partition) = world();
+    for n in 0..300 {
+        recorded(&mut world, &event(partition, &format!("id-{n}"), &["x"])).unwrap();
+    }
+    world.sleep(TRACE_SECONDS + 1);
+    assert!(world.tick(&[]).more);
+    let left = world.rows(Table::Trace);
+    assert!((1..300).contains(&left), "{left}");
+    assert!(!world.tick(&[]).more);
+    assert_eq!(world.rows(Table::Trace), 0);
+}
+
+#[test]
 fn a_message_has_a_bounded_number_of_events_and_its_partition_must_be_there() {
     let (mut world, partition) = world();
     for _ in 0..TRACE_EVENTS_PER_MESSAGE {
