@@ -112,6 +112,42 @@ async fn each_role_reaches_the_routes_of_its_levels() {
 }
 
 #[tokio::test]
+async fn a_token_that_only_reads_or_pushes_moves_and_deletes_no_dead_letter() {
+    let node = guarded().await;
+    let worker = token("alice", "read-write");
+    let push = json!({"items": [{"queue": "q", "payload": 1, "transactionId": "t-1"}]});
+    assert_eq!(call_as(&node, &worker, "POST", "/api/v1/push", push).await.status, 201);
+    let popped = call_as(&node, &worker, "GET", "/api/v1/pop/queue/q", Value::Null).await.json();
+    let bury = crate::node::ack(&messages(&popped)[0], "dlq");
+    assert_eq!(call_as(&node, &worker, "POST", "/api/v1/ack", bury).await.json()[0]["dlq"], true);
+    let list = async || call_as(&node, &worker, "GET", "/api/v1/dlq", Value::Null).await.json();
+    let letter = list().await["messages"][0].clone();
+    let (id, partition) = (letter["id"].as_str().unwrap(), letter["partitionId"].as_str().unwrap());
+    let replay = format!("/api/v1/dlq/{id}/replay");
+    let ways = [
+        ("POST", replay.clone()),
+        ("DELETE", "/api/v1/dlq?queue=q".to_owned()),
+        ("POST", format!("/api/v1/messages/{partition}/t-1/retry")),
+        ("DELETE", format!("/api/v1/messages/{partition}/t-1")),
+    ];
+    for role in ["read-only", "write-only"] {
+        let token = token("bob", role);
+        for (method, path) in &ways {
+            let reply = call_as(&node, &token, method, path, Value::Null).await;
+            assert_eq!(reply.status, 403, "{role}: {method} {path}: {}", reply.text());
+            // Spelled otherwise it is no route, rather than one of another level.
+            for path in [path.replacen("/api", "//api", 1), path.replacen("v1", "V1", 1)] {
+                let reply = call_as(&node, &token, method, &path, Value::Null).await;
+                assert_eq!(reply.status, 404, "{role}: {method} {path}: {}", reply.text());
+            }
+        }
+    }
+    assert_eq!(list().await["messages"], json!([letter]));
+    let moved = call_as(&node, &worker, "POST", &replay, Value::Null).await;
+    assert_eq!(moved.json()["result"], "moved", "{}", moved.text());
+}
+
+#[tokio::test]
 async fn a_message_is_its_token_s_whatever_the_body_says() {
     let node = guarded().await;
     let token = token("alice ✓", "read-write");

@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 async fn batch(node: &Node, operations: Value) -> Value {
     let reply = node.post("/api/v1/kv", json!({ "operations": operations })).await;
@@ -60,6 +61,56 @@ async fn a_lost_required_operation_applies_nothing() {
     assert_eq!(answer, want);
     let read = batch(&node, json!([{"op": "get", "ns": "shop", "key": "a"}])).await;
     assert_eq!(read["results"][0]["found"], false);
+}
+
+#[tokio::test]
+async fn a_batch_of_reads_and_lost_writes_is_answered_in_no_time() {
+    let node = Node::start().await;
+    batch(&node, json!([{"op": "put", "ns": "shop", "key": "a", "value": 1, "forever": true}]))
+        .await;
+    let operations = json!([
+        {"op": "get", "ns": "shop", "key": "a"},
+        {"op": "putIfAbsent", "ns": "shop", "key": "a", "value": 2, "ttlSeconds": 60},
+        {"op": "put", "ns": "shop", "key": "b", "value": 2, "expect": 7, "forever": true},
+        {"op": "delete", "ns": "shop", "key": "c"},
+        {"op": "get", "ns": "shop", "key": "b"},
+    ]);
+    // Much less than what a client waits for an answer.
+    let patience = Duration::from_secs(10);
+    let answer = tokio::time::timeout(patience, batch(&node, operations)).await.unwrap();
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((&results[0]["value"], &results[4]["found"]), (&json!(1), &json!(false)));
+    for lost in &results[1..4] {
+        assert_eq!(lost["applied"], false, "{lost}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_reads_sees_a_batch_of_writes_whole_or_not_at_all() {
+    const LAST: u64 = 300;
+    let node = Node::start().await;
+    let write = async {
+        for n in 1..=LAST {
+            let put =
+                |key| json!({"op": "put", "ns": "n", "key": key, "value": n, "forever": true});
+            batch(&node, json!([put("a"), put("b")])).await;
+        }
+    };
+    let read = async {
+        let get = |key| json!({"op": "get", "ns": "n", "key": key});
+        let mut looks = 0;
+        loop {
+            let answer = batch(&node, json!([get("a"), get("b"), get("a")])).await;
+            let values: Vec<_> = (0..3).map(|at| answer["results"][at]["value"].clone()).collect();
+            assert!(values[0] == values[1] && values[1] == values[2], "{values:?}");
+            looks += 1;
+            if values[0] == LAST {
+                break looks;
+            }
+        }
+    };
+    let ((), looks) = tokio::join!(write, read);
+    assert!(looks > 10, "the reader saw {looks} states only");
 }
 
 #[tokio::test]
