@@ -26,11 +26,17 @@ async fn owner(cluster: &Cluster) -> Option<u64> {
 /// What the lake must hold of what was answered.
 fn expected(made: Vec<Made>) -> Expected {
     let mut expected = Expected::new();
+    expect(&mut expected, "orders", made);
+    expected
+}
+
+/// Adds what was answered to pushes to a queue.
+fn expect(expected: &mut Expected, queue: &str, made: Vec<Made>) {
     for one in made {
         let number = one.partition.trim_start_matches("p-").to_owned();
         expected.accepted.extend(one.answered.into_iter().map(|(transaction_id, offset)| {
             Accepted {
-                queue: "orders".to_owned(),
+                queue: queue.to_owned(),
                 partition: one.partition.clone(),
                 offset,
                 payload: {
@@ -41,7 +47,6 @@ fn expected(made: Vec<Made>) -> Expected {
             }
         }));
     }
-    expected
 }
 
 #[tokio::test]
@@ -230,4 +235,49 @@ async fn a_bucket_that_one_node_cannot_reach_moves_its_queue_to_another() {
     load.more(300, LONG).await;
     whole(&s3.endpoint(), &cluster, &expected(load.stop().await)).await;
     assert_eq!(owner(&cluster).await, Some(next), "it went back to a node without a bucket");
+}
+
+/// The nodes on which the sink owns a queue of its own each, once there is one on every node.
+async fn spread(cluster: &Cluster) -> Vec<u64> {
+    let begin = Instant::now();
+    loop {
+        let mut owners = Vec::new();
+        for id in cluster.ids() {
+            let status = cluster.client(id).unwrap().sink_status().await.unwrap_or_default();
+            let queues = status["sinks"][0]["queues"].as_array().cloned().unwrap_or_default();
+            owners.extend(queues.iter().filter(|queue| queue["ownedHere"] == true).map(|_| id));
+        }
+        if owners == cluster.ids() {
+            return owners;
+        }
+        assert!(begin.elapsed() < LONG, "owners are {owners:?}\n{}", cluster.tails());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_do_not_lead_copy_their_queues_also_when_tokens_are_asked_for() {
+    let s3 = Seaweed::start().await.unwrap();
+    let queues = ["bills", "goods", "orders"];
+    let mut pairs = small_windows(&s3.endpoint(), "3000");
+    for (name, value) in [
+        ("QUEEN_S3_QUEUES", queues.join(",")),
+        ("JWT_ENABLED", "true".to_owned()),
+        ("JWT_SECRET", "a secret that no process of this test signs with".to_owned()),
+        // What the test itself asks; not what the sink writes its rows with.
+        ("JWT_SKIP_PATHS", "/health,/metrics,/status,/api/v1/push".to_owned()),
+    ] {
+        pairs.push((name.to_owned(), value));
+    }
+    let cluster = Cluster::of_three(pairs).await.unwrap();
+    let refused = cluster.client(1).unwrap().post("/api/v1/kv", "{}").await.unwrap();
+    assert_eq!(refused.status, 401, "{}", refused.text);
+    let loads = queues.map(|queue| (queue, Load::start(&cluster, queue, 2)));
+    println!("each of {:?} owns a queue", spread(&cluster).await);
+    let mut expected = Expected::new();
+    for (queue, load) in loads {
+        load.more(200, LONG).await;
+        expect(&mut expected, queue, load.stop().await);
+    }
+    whole(&s3.endpoint(), &cluster, &expected).await;
 }

@@ -9,6 +9,7 @@ mod cluster_load;
 mod cluster_sink;
 mod consumption;
 mod credentials;
+mod dead_letters;
 mod encryption;
 mod full_disk;
 mod growth;
