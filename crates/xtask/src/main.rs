@@ -2,7 +2,7 @@
 //! the code: `cargo xtask references`.
 //!
 //! Owns: which check runs, how findings are printed, the exit code. Leaves to others: the rules
-//! themselves (`edges`, `files`, `modules`, `licences`), the pages (`references`), formatting (`rustfmt`) and lints (`clippy`).
+//! themselves (`edges`, `files`, `modules`, `pains`, `licences`), the pages (`references`), formatting (`rustfmt`) and lints (`clippy`).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -11,6 +11,7 @@ mod files;
 mod licences;
 mod metadata;
 mod modules;
+mod pains;
 mod references;
 mod spdx;
 
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask <check>
 
-  tidy       crate edges, file headers, sizes, names, dead files, unfinished marks
+  tidy       crate edges, file headers, sizes, names, dead files, unfinished marks, pains
   licences   every dependency's licence is on the permissive list
   all        both, and that docs/reference is what the code says
 
@@ -67,6 +68,7 @@ fn tidy(root: &Path) -> anyhow::Result<Vec<String>> {
     let tracked = files::tracked(root)?;
     found.extend(files::check(root, &tracked)?);
     found.extend(modules::check(root, &tracked)?);
+    found.extend(pains::check(root, &tracked)?);
     Ok(found)
 }
 
