@@ -9,7 +9,7 @@
 //! with the machine's monotonic clock and is only drawn towards the wall clock. Otherwise a wall clock
 //! that leaps ahead would end every lease, and one that leaps back would stop time until it is where it
 //! was. A node that comes to lead goes on from the leader's clock as it last heard it, whatever its own
-//! wall clock says.
+//! wall clock says; one that has heard nothing since it began asks the others first (`peers`).
 
 use queen_core::Stamp;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,8 +19,13 @@ use tracing::{info, warn};
 const PULL: i64 = 20;
 /// Between two draws; well above what one part of it rounds to.
 const DRAW: Duration = Duration::from_millis(1);
+/// Longest time that the wall clock draws at once: after more the process stood still, and another node
+/// may have led meanwhile, whose clock nothing drew here.
+const DRAWS_MOST: Duration = Duration::from_secs(1);
 /// A wall clock that is ahead by more was wrong before, or the machine slept: it is taken at once.
 const AT_ONCE: Duration = Duration::from_secs(3600);
+/// An answer that took longer does not say well enough what time it is, if nothing was known.
+pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 /// A difference that an operator is told.
 const ASTRAY: Duration = Duration::from_secs(10);
 
@@ -54,6 +59,8 @@ pub(crate) struct LogClock {
     drawn: Instant,
     /// This node leads: its wall clock draws.
     leads: bool,
+    /// What the clock says was heard, or is what this node began to lead with.
+    known: bool,
     /// The operator was told of a difference.
     astray: bool,
 }
@@ -63,7 +70,7 @@ impl LogClock {
     pub(crate) fn new(now: Moment) -> LogClock {
         let Moment { wall: then, instant: as_of } = now;
         let last = Stamp::ZERO;
-        LogClock { last, then, as_of, drawn: as_of, leads: false, astray: false }
+        LogClock { last, then, as_of, drawn: as_of, leads: false, known: false, astray: false }
     }
 
     /// The time: later than every stamp that was given or applied here.
@@ -74,7 +81,7 @@ impl LogClock {
         self.as_of += Duration::from_micros(passed);
         let passed = now.instant.saturating_duration_since(self.drawn);
         if self.leads && (passed >= DRAW || on_wall_clock()) {
-            self.draw(now.wall, micros(passed));
+            self.draw(now.wall, micros(passed.min(DRAWS_MOST)));
             self.drawn = now.instant;
         }
         Stamp(self.then.max(self.last.0 + 1))
@@ -93,19 +100,31 @@ impl LogClock {
         self.then = self.then.max(stamp.0);
     }
 
-    /// What the leader says its clock is, which may be behind that of the one before, but not behind
-    /// what was applied: a node that answers and leads no more can be. A late answer to a node that
-    /// leads itself says nothing.
-    pub(crate) fn heard(&mut self, stamp: Stamp, now: Moment) {
-        if !self.leads {
-            (self.then, self.as_of) = (stamp.max(self.last).0, now.instant);
+    /// What another node, asked at `asked`, says the clock is. It was that at some moment since, so
+    /// what is known already moves only as far as it must. It may be behind that of the leader before,
+    /// but not behind what was applied: a node that answers and leads no more can be. A late answer to a
+    /// node that leads itself says nothing.
+    pub(crate) fn heard(&mut self, stamp: Stamp, asked: Instant, now: Moment) {
+        if self.leads {
+            return;
         }
+        self.read(now);
+        let took = now.instant.saturating_duration_since(asked);
+        let latest = if self.known { stamp.0.saturating_add(micros(took)) } else { stamp.0 };
+        self.then = self.then.clamp(stamp.0, latest).max(self.last.0);
+        self.known |= took < PROMPT;
+    }
+
+    /// Whether this is the clock of the log, and not only what this machine was told.
+    pub(crate) fn known(&self) -> bool {
+        self.known
     }
 
     /// This node leads, or does not.
     pub(crate) fn leads(&mut self, leads: bool, now: Moment) {
         self.read(now);
         (self.leads, self.drawn) = (leads, now.instant);
+        self.known |= leads;
     }
 
     /// Draws the clock towards the wall clock, `passed` microseconds after the last time.
@@ -188,6 +207,14 @@ mod tests {
         }
     }
 
+    /// Time passes, and the clock is looked at each second.
+    fn run(clock: &mut LogClock, machine: &mut Machine, seconds: u64) -> u64 {
+        for _ in 0..seconds {
+            clock.read(machine.pass(1));
+        }
+        clock.read(machine.0).0
+    }
+
     fn leading(machine: &Machine) -> LogClock {
         let mut clock = LogClock::new(machine.0);
         clock.leads(true, machine.0);
@@ -222,11 +249,8 @@ mod tests {
         let mut clock = leading(&machine);
         machine.set(300);
         assert_eq!(clock.read(machine.0).0, NOON, "no time has passed");
-        assert_eq!(clock.read(machine.pass(20)).0, NOON + 21 * SECOND);
-        for _ in 0..100 {
-            clock.read(machine.pass(60));
-        }
-        assert_eq!(clock.read(machine.0), Stamp(machine.0.wall));
+        assert_eq!(run(&mut clock, &mut machine, 20), NOON + 21 * SECOND);
+        assert_eq!(run(&mut clock, &mut machine, 6000), machine.0.wall);
     }
 
     #[test]
@@ -235,7 +259,16 @@ mod tests {
         let mut clock = leading(&machine);
         machine.set(-300);
         let before = clock.read(machine.0).0;
-        assert_eq!(clock.read(machine.pass(20)).0, before + 19 * SECOND);
+        assert_eq!(run(&mut clock, &mut machine, 20), before + 19 * SECOND);
+    }
+
+    #[test]
+    fn a_leader_that_stood_still_is_not_drawn_for_that_time() {
+        let mut machine = Machine::new();
+        let mut clock = leading(&machine);
+        machine.set(300);
+        let after = clock.read(machine.pass(8)).0;
+        assert_eq!(after, NOON + 8 * SECOND + SECOND / 20, "as the next leader's ran, nearly");
     }
 
     #[test]
@@ -265,15 +298,37 @@ mod tests {
         let mut machine = Machine::new();
         machine.set(300);
         let mut clock = LogClock::new(machine.0);
-        clock.heard(Stamp(NOON), machine.0);
+        clock.heard(Stamp(NOON), machine.0.instant, machine.0);
         assert_eq!(clock.read(machine.pass(2)).0, NOON + 2 * SECOND, "it follows");
         clock.leads(true, machine.0);
-        assert_eq!(clock.read(machine.pass(20)).0, NOON + 23 * SECOND, "it leads");
-        clock.heard(Stamp(NOON), machine.0);
+        assert_eq!(run(&mut clock, &mut machine, 20), NOON + 23 * SECOND, "it leads");
+        clock.heard(Stamp(NOON), machine.0.instant, machine.0);
         assert_eq!(clock.read(machine.0).0, NOON + 23 * SECOND, "an answer that comes late");
         clock.leads(false, machine.0);
-        clock.heard(Stamp(NOON), machine.0);
+        clock.heard(Stamp(NOON), machine.0.instant, machine.0);
         assert_eq!(clock.read(machine.pass(1)).0, NOON + SECOND, "another leads, and is behind");
+    }
+
+    #[test]
+    fn an_answer_that_was_long_on_its_way_moves_a_known_clock_only_as_far_as_it_must() {
+        let mut machine = Machine::new();
+        let mut clock = LogClock::new(machine.0);
+        let asked = machine.0.instant;
+        clock.heard(Stamp(NOON - 900 * SECOND), asked, machine.pass(1));
+        assert!(!clock.known(), "it was that at some moment of a second");
+        let asked = machine.0.instant;
+        clock.heard(Stamp(NOON), asked, machine.0);
+        assert!(clock.known());
+        // The process stood still for six seconds with the answer at hand.
+        let asked = machine.0.instant;
+        clock.heard(Stamp(NOON), asked, machine.pass(6));
+        assert_eq!(clock.read(machine.0), Stamp(NOON + 6 * SECOND));
+        let asked = machine.0.instant;
+        clock.heard(Stamp(NOON + 8 * SECOND), asked, machine.pass(1));
+        assert_eq!(clock.read(machine.0), Stamp(NOON + 8 * SECOND), "it was behind");
+        let asked = machine.0.instant;
+        clock.heard(Stamp(NOON + 3 * SECOND), asked, machine.pass(1));
+        assert_eq!(clock.read(machine.0), Stamp(NOON + 4 * SECOND), "it was ahead");
     }
 
     #[test]
@@ -290,7 +345,7 @@ mod tests {
         clock.applied(ahead, machine.0);
         assert!(clock.stamp(machine.0) > ahead);
         clock.leads(false, machine.0);
-        clock.heard(Stamp(NOON), machine.0);
+        clock.heard(Stamp(NOON), machine.0.instant, machine.0);
         clock.leads(true, machine.0);
         let before = clock.read(machine.0).0;
         assert!(clock.read(machine.pass(20)).0 - before >= 18 * SECOND, "and time goes on");

@@ -17,6 +17,7 @@
 
 use crate::admission::{Class, Permit};
 use crate::broker::{Broker, Shared};
+use crate::peers;
 use crate::proposer::{Proposed, Proposer, write_front};
 use crate::waiters::Answered;
 use bytes::Bytes;
@@ -374,7 +375,7 @@ fn strange(what: &str) -> Error {
     Error::new(Code::OutcomeUnknown, text)
 }
 
-/// The leader's side: what other nodes ask.
+/// What other nodes ask: of the leader, but for the time.
 pub(crate) struct Desk(pub(crate) Weak<Shared>);
 
 impl Service for Desk {
@@ -388,6 +389,15 @@ impl Service for Desk {
             Bytes::from(answer.encode())
         })
     }
+
+    fn consulted(&self, ask: Bytes) -> futures::future::BoxFuture<'static, Bytes> {
+        let answer = match (self.0.upgrade(), Ask::decode(&ask)) {
+            (Some(shared), Ok(Ask::Time)) => peers::time(&shared),
+            (None, _) => Answer::Refused(stopped()),
+            _ => Answer::Refused(Error::new(Code::BadRequest, "only the leader answers this")),
+        };
+        Box::pin(std::future::ready(Bytes::from(answer.encode())))
+    }
 }
 
 async fn answer(shared: &Arc<Shared>, ask: Bytes) -> Answer {
@@ -395,8 +405,9 @@ async fn answer(shared: &Arc<Shared>, ask: Bytes) -> Answer {
         Ok(Ask::Command(head, _)) => head,
         Ok(Ask::Report(report)) => {
             shared.peers.report(report);
-            return Answer::Clock(shared.proposer.now());
+            return peers::time(shared);
         }
+        Ok(Ask::Time) => return peers::time(shared),
         Ok(Ask::Ephemeral(call)) => {
             shared.counters.served.add(1);
             let broker = Broker { shared: Arc::clone(shared) };

@@ -297,6 +297,54 @@ async fn stamps_rise_through_a_leader_whose_clock_is_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_just_begun_takes_commands_by_the_clock_that_others_know() {
+    let three = Three::start().await;
+    let (leader, others) = three.split().await;
+    let (begun, term) = (&others[0].shared, 1_000_000);
+    // The clock of the log is half an hour ahead of all wall clocks, and no stamp tells of it.
+    leader.shared.proposer.seen(Stamp(leader.now().0 + 1_800_000_000));
+    begun.proposer.forget_time();
+    assert!(begun.proposer.now().0 + 1_700_000_000 < leader.now().0);
+    assert!(!begun.proposer.leads(Some(term), false), "it takes commands by its wall clock");
+    peers::take_up(begun.clone(), term);
+    begins(begun, term).await;
+    let off = begun.proposer.now().0.abs_diff(leader.now().0);
+    assert!(off < 1_000_000, "it is {off} µs from the clock of the log");
+    // Who lost the lead meanwhile does not begin.
+    begun.proposer.forget_time();
+    assert!(!begun.proposer.leads(Some(term + 1), false));
+    assert!(begun.proposer.leads(None, false));
+    begun.proposer.begin(term + 1);
+    assert!(!begun.proposer.takes_commands(term + 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nobody_knows_the_time_a_node_leads_by_its_own_clock() {
+    let three = Three::start().await;
+    let (_, others) = three.split().await;
+    let (begun, term) = (&others[0].shared, 1_000_000);
+    for broker in &three.brokers {
+        broker.begin_shutdown();
+        if broker.shared.node_id != begun.node_id {
+            broker.shutdown().await;
+        }
+    }
+    begun.proposer.forget_time();
+    assert!(!begun.proposer.leads(Some(term), false));
+    peers::take_up(begun.clone(), term);
+    begins(begun, term).await;
+}
+
+/// Waits until a node takes commands.
+async fn begins(shared: &Shared, term: u64) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !shared.proposer.takes_commands(term) {
+        assert!(Instant::now() < until, "it does not begin");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_takes_commands_only_in_the_term_that_they_name() {
     let three = Three::start().await;
     let (leader, others) = three.split().await;

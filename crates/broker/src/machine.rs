@@ -6,6 +6,7 @@
 
 use crate::broker::Shared;
 use crate::machine_snapshot::{Incoming, Outgoing};
+use crate::peers;
 use crate::waiters::{Answered, To, Undelivered, Waiter};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -156,7 +157,10 @@ impl Machine for Applier {
 
     fn leadership(&self, term: Option<u64>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        shared.proposer.leads(term);
+        let begun = shared.proposer.leads(term, !shared.clustered);
+        if let (false, Some(term)) = (begun, term) {
+            peers::take_up(shared.clone(), term);
+        }
         // On a single node nobody else can carry out what was on its way.
         if shared.clustered {
             shared.ephemeral.leads(term);

@@ -20,6 +20,7 @@ use queen_core::relay::{AskHead, HEAD_BYTES};
 use queen_core::{Code, Error, Stamp, limits};
 use queen_raft::{NotProposed, RaftNode};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Bytes in front of a command: the entry's header and the command's length, or an ask's head.
@@ -35,8 +36,10 @@ pub(crate) struct Proposer {
 struct Line {
     clock: LogClock,
     batch: u64,
-    /// The term in which this node leads.
+    /// The term in which this node leads and takes commands.
     term: Option<u64>,
+    /// The term in which it leads, but has no stamps to give yet.
+    begins: Option<u64>,
     waiters: Waiters,
 }
 
@@ -57,7 +60,7 @@ pub(crate) struct Proposed {
 impl Proposer {
     pub(crate) fn new(origin: u64, counters: Arc<Counters>) -> Proposer {
         let clock = LogClock::new(Moment::now());
-        let line = Line { clock, batch: 0, term: None, waiters: Waiters::default() };
+        let line = Line { clock, batch: 0, term: None, begins: None, waiters: Waiters::default() };
         Proposer { origin, node: OnceLock::new(), line: Mutex::new(line), counters }
     }
 
@@ -180,14 +183,29 @@ impl Proposer {
     }
 
     /// This node leads in `term`, or does not. What other nodes wait for here they must find out
-    /// from the next leader.
-    pub(crate) fn leads(&self, term: Option<u64>) {
+    /// from the next leader. Whether it takes commands at once: not while it does not know the log
+    /// clock, unless nobody else can.
+    #[must_use]
+    pub(crate) fn leads(&self, term: Option<u64>, alone: bool) -> bool {
         let mut line = self.line.lock();
-        line.term = term;
-        line.clock.leads(term.is_some(), Moment::now());
+        let at_once = alone || term.is_none() || line.clock.known();
+        (line.term, line.begins) = if at_once { (term, None) } else { (None, term) };
+        if at_once {
+            line.clock.leads(term.is_some(), Moment::now());
+        }
         let foreign = line.waiters.take_foreign();
         drop(line);
         foreign.into_iter().for_each(Waiter::lost);
+        at_once
+    }
+
+    /// From here on this node takes commands, by the clock that it has, if it leads in `term` still.
+    pub(crate) fn begin(&self, term: u64) {
+        let mut line = self.line.lock();
+        if line.begins == Some(term) {
+            (line.term, line.begins) = (Some(term), None);
+            line.clock.leads(true, Moment::now());
+        }
     }
 
     /// What is on its way may never arrive: everybody is told so.
@@ -201,15 +219,33 @@ impl Proposer {
         self.line.lock().clock.applied(stamp, Moment::now());
     }
 
-    /// What the leader says its log clock is.
-    pub(crate) fn heard(&self, stamp: Stamp) {
-        self.line.lock().clock.heard(stamp, Moment::now());
+    /// What another node says the log clock is, and when it was asked.
+    pub(crate) fn heard(&self, stamp: Stamp, asked: Instant) {
+        self.line.lock().clock.heard(stamp, asked, Moment::now());
+    }
+
+    /// The log clock, if this node knows it.
+    pub(crate) fn known_time(&self) -> Option<Stamp> {
+        let mut line = self.line.lock();
+        line.clock.known().then(|| line.clock.read(Moment::now()))
     }
 
     /// The log clock: what the next stamp will be at least. On a node that does not lead, the
     /// leader's clock as last heard, and the time that has passed since on this machine.
     pub(crate) fn now(&self) -> Stamp {
         self.line.lock().clock.read(Moment::now())
+    }
+
+    /// As if the process had just begun.
+    #[cfg(test)]
+    pub(crate) fn forget_time(&self) {
+        self.line.lock().clock = LogClock::new(Moment::now());
+    }
+
+    /// Whether commands are taken in `term`.
+    #[cfg(test)]
+    pub(crate) fn takes_commands(&self, term: u64) -> bool {
+        self.line.lock().term == Some(term)
     }
 
     /// Commands on their way.

@@ -12,6 +12,7 @@
 //!          26 class u8 (1 adds data, 0 settles) | 27 zero [6] | 33 the command
 //!          0 version u8 = 1 | 1 kind u8 = 2 (report)  | 2 node u64 | 10 flags u8 (1 disk full)
 //!          0 version u8 = 1 | 1 kind u8 = 3 (ephemeral) | 2 the call ([`crate::ephemeral`])
+//!          0 version u8 = 1 | 1 kind u8 = 4 (time)
 //! answer:  0 version u8 = 1 | 1 kind u8 = 1 (applied) | 2 index u64
 //!          0 version u8 = 1 | 1 kind u8 = 2 (refused) | 2 code u8 | 3 text
 //!          0 version u8 = 1 | 1 kind u8 = 3 (clock)   | 2 stamp u64
@@ -29,6 +30,7 @@ pub const HEAD_BYTES: usize = entry::HEADER_BYTES + 4;
 const COMMAND: u8 = 1;
 const REPORT: u8 = 2;
 const EPHEMERAL: u8 = 3;
+const TIME: u8 = 4;
 const APPLIED: u8 = 1;
 const REFUSED: u8 = 2;
 const CLOCK: u8 = 3;
@@ -49,7 +51,7 @@ pub struct AskHead {
     pub writes: bool,
 }
 
-/// What a node asks of the leader.
+/// What a node asks of the leader; the time also of any other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask<'a> {
     /// Have this logged.
@@ -58,6 +60,8 @@ pub enum Ask<'a> {
     Report(Report),
     /// A call on the contents of an ephemeral queue, which the leader has.
     Ephemeral(EphemeralCall<'a>),
+    /// What the log clock is; refused by a node that does not know.
+    Time,
 }
 
 /// How a node is.
@@ -76,7 +80,7 @@ pub enum Answer {
     Applied(u64),
     /// It was not taken, or its outcome is not known: the code says which.
     Refused(Error),
-    /// The log clock of the leader.
+    /// The log clock of the leader, as the asked node knows it.
     Clock(Stamp),
     /// What the owner of ephemeral queues says.
     Ephemeral(EphemeralAnswer),
@@ -129,6 +133,11 @@ pub fn ephemeral_ask(call: &EphemeralCall<'_>) -> Vec<u8> {
     out
 }
 
+/// The ask for the time.
+pub fn time_ask() -> Vec<u8> {
+    vec![VERSION, TIME]
+}
+
 impl<'a> Ask<'a> {
     /// Reads an ask; the command itself is not looked at.
     pub fn decode(bytes: &'a [u8]) -> Result<Ask<'a>, BadMessage> {
@@ -158,6 +167,8 @@ impl<'a> Ask<'a> {
                 let call = EphemeralCall::decode(&bytes[2..]).map_err(|_| BadMessage::Fields)?;
                 Ok(Ask::Ephemeral(call))
             }
+            TIME if bytes.len() == 2 => Ok(Ask::Time),
+            TIME => Err(BadMessage::Length(bytes.len())),
             other => Err(BadMessage::Unknown(other)),
         }
     }
@@ -256,6 +267,9 @@ mod tests {
         assert_eq!(ask, b"\x01\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x05");
         assert_eq!(Ask::decode(&ask), Ok(Ask::Ephemeral(call)));
         assert_eq!(Ask::decode(&ask[..18]), Err(BadMessage::Fields));
+        assert_eq!(Ask::decode(&time_ask()), Ok(Ask::Time));
+        assert_eq!(Ask::decode(b"\x01\x04"), Ok(Ask::Time));
+        assert_eq!(Ask::decode(b"\x01\x04\0"), Err(BadMessage::Length(3)));
         let pushed = Answer::Ephemeral(EphemeralAnswer::Pushed(9));
         assert_eq!(pushed.encode(), b"\x01\x04\0\x09");
         assert_eq!(Answer::decode(b"\x01\x04\0\x09"), Ok(pushed));

@@ -147,12 +147,15 @@ pub struct Standing {
     pub refused: Option<String>,
 }
 
-/// Answers what other nodes ask of the leader.
+/// Answers what other nodes ask.
 pub trait Service: Send + Sync + 'static {
     /// Answers one request of [`crate::RaftNode::ask_leader`]. Many run at a time, in any order.
     ///
     /// Asked only while this node leads; the lead may be lost before the answer.
     fn answer(&self, request: Bytes) -> BoxFuture<'static, Bytes>;
+
+    /// Answers one request of [`crate::RaftNode::consult`], whoever leads.
+    fn consulted(&self, request: Bytes) -> BoxFuture<'static, Bytes>;
 }
 
 /// A request to the leader has no answer.
@@ -161,11 +164,11 @@ pub enum AskError {
     /// No leader is known: nothing was sent.
     #[error("no leader is known")]
     NoLeader,
-    /// The request reached no leader's service: nothing of it was or will be done.
-    #[error("the request did not reach the leader: {0}")]
+    /// The request reached no service: nothing of it was or will be done.
+    #[error("the request did not arrive: {0}")]
     NotSent(String),
     /// The request was sent and the answer is lost: it may have been done, now or later.
-    #[error("the leader's answer is lost: {0}")]
+    #[error("the answer is lost: {0}")]
     OutcomeUnknown(String),
 }
 

@@ -588,10 +588,14 @@ impl Service for Echo {
         let answer = Bytes::from([&self.0.to_le_bytes(), &request[..]].concat());
         Box::pin(std::future::ready(answer))
     }
+
+    fn consulted(&self, request: Bytes) -> BoxFuture<'static, Bytes> {
+        self.answer(request)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_node_asks_the_leader_and_reads_what_was_answered() {
+async fn any_node_asks_the_leader_or_another_and_reads_what_was_answered() {
     let mut group = Group::started(3).await;
     for member in &group.members {
         member.node().serve(Arc::new(Echo(member.id)));
@@ -612,6 +616,12 @@ async fn any_node_asks_the_leader_and_reads_what_was_answered() {
             assert_eq!(answer[..8], id.to_le_bytes());
             assert_eq!(answer[8..], question);
         }
+        for other in group.members.iter().filter(|other| other.id != member.id) {
+            let answer = node.consult(other.id, Bytes::from_static(b"you?")).await.unwrap();
+            assert_eq!((&answer[..8], &answer[8..]), (&other.id.to_le_bytes()[..], &b"you?"[..]));
+        }
+        let nobody = node.consult(9, Bytes::new()).await;
+        assert!(matches!(nobody, Err(AskError::NotSent(_))), "{nobody:?}");
         group.write([format!("read by {at}")]).await;
         let index = node.read_index().await.unwrap();
         node.applied_at_least(index).await.unwrap();

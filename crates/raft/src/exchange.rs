@@ -449,6 +449,10 @@ impl Answers for Exchange {
             match kind {
                 Kind::Append => self.append(body).await,
                 Kind::Ask => self.ask(body).await,
+                Kind::Consult => {
+                    let service = self.service.get().ok_or("starting")?;
+                    Ok(service.clone().consulted(body).await)
+                }
                 Kind::Pulse => self.pulse(message::decode(&body).ok_or_else(unreadable)?).await,
                 Kind::Canvass => {
                     self.canvass(caller.from, message::decode(&body).ok_or_else(unreadable)?)

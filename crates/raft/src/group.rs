@@ -21,8 +21,19 @@ use tokio::sync::watch;
 
 /// A request to the leader without an answer for this long has an unknown outcome.
 const ASK: Duration = Duration::from_secs(60);
+/// The same for one to any node.
+const CONSULT: Duration = Duration::from_secs(3);
 const READ: Duration = Duration::from_secs(5);
 const CHANGE: Duration = Duration::from_secs(60);
+
+impl From<LinkError> for AskError {
+    fn from(error: LinkError) -> AskError {
+        match error {
+            LinkError::NotSent(why) | LinkError::Refused(why) => AskError::NotSent(why),
+            LinkError::Lost(why) => AskError::OutcomeUnknown(why),
+        }
+    }
+}
 
 impl RaftNode {
     /// The leader that this node knows of and takes to be alive.
@@ -51,10 +62,15 @@ impl RaftNode {
         let size = request.len().clamp(1, ASKED_BYTES) as u32;
         let _size = exchange.asked.acquire_many(size).await;
         let link = exchange.link(leader.id, Purpose::Ask).ok_or(AskError::NoLeader)?;
-        link.ask(Kind::Ask, request, ASK).await.map_err(|error| match error {
-            LinkError::NotSent(why) | LinkError::Refused(why) => AskError::NotSent(why),
-            LinkError::Lost(why) => AskError::OutcomeUnknown(why),
-        })
+        link.ask(Kind::Ask, request, ASK).await.map_err(AskError::from)
+    }
+
+    /// Asks the [`Service`] of another node, whether it leads or not. For small questions that wait
+    /// for nothing.
+    pub async fn consult(&self, id: u64, request: Bytes) -> Result<Bytes, AskError> {
+        let link = self.shared.exchange.as_ref().and_then(|all| all.link(id, Purpose::Control));
+        let link = link.ok_or_else(|| AskError::NotSent(format!("node {id} is not known")))?;
+        link.ask(Kind::Consult, request, CONSULT).await.map_err(AskError::from)
     }
 
     /// An index that holds everything answered, by any node, before this call. What is read once

@@ -300,6 +300,10 @@ impl Service for Echo {
     fn answer(&self, request: Bytes) -> futures::future::BoxFuture<'static, Bytes> {
         Box::pin(std::future::ready(request))
     }
+
+    fn consulted(&self, request: Bytes) -> futures::future::BoxFuture<'static, Bytes> {
+        self.answer(request)
+    }
 }
 
 #[tokio::test]

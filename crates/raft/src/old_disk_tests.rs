@@ -223,6 +223,10 @@ impl Service for Mute {
         self.0.notify_one();
         Box::pin(std::future::pending())
     }
+
+    fn consulted(&self, request: Bytes) -> BoxFuture<'static, Bytes> {
+        self.answer(request)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use queen_core::entry::{self, EntryHeader};
 use queen_core::envelope::{Envelope, KeyId};
 use queen_core::ephemeral::{EphemeralAnswer, EphemeralAsk, EphemeralCall, Outcome};
 use queen_core::frame::{Frame, Frames};
-use queen_core::relay::{Answer, Ask, AskHead, Report, ephemeral_ask};
+use queen_core::relay::{Answer, Ask, AskHead, Report, ephemeral_ask, time_ask};
 use queen_core::row::key;
 use queen_core::row::kv::KvValue;
 use queen_core::row::pin::PinValue;
@@ -115,6 +115,7 @@ pub fn relay(bytes: &[u8]) -> bool {
     let asked = match Ask::decode(bytes) {
         Ok(Ask::Command(head, command)) => Some([&head.bytes()[..], command].concat()),
         Ok(Ask::Report(report)) => Some(report.encode()),
+        Ok(Ask::Time) => Some(time_ask()),
         // Numbers in it have more than one form: what was read is written in the shortest.
         Ok(Ask::Ephemeral(call)) => {
             let again = ephemeral_ask(&call);
@@ -306,6 +307,7 @@ fn relay_samples() -> Vec<Vec<u8>> {
     let asks = command_samples().into_iter().map(|command| [&head.bytes()[..], &command].concat());
     let rest = [
         Report { node: 2, storage_full: true }.encode(),
+        time_ask(),
         ephemeral_ask(&EphemeralCall {
             tenant: TenantId::DEFAULT,
             ask: EphemeralAsk::Ack { queue: "q", group: Some("g"), items: vec![("e:1:p:2", true)] },

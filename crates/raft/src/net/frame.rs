@@ -44,10 +44,12 @@ pub(crate) enum Kind {
     SnapshotBegin = 12,
     SnapshotPiece = 13,
     SnapshotEnd = 14,
+    /// A question that any node answers.
+    Consult = 15,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Answer,
         Self::Refused,
         Self::Ping,
@@ -62,6 +64,7 @@ impl Kind {
         Self::SnapshotBegin,
         Self::SnapshotPiece,
         Self::SnapshotEnd,
+        Self::Consult,
     ];
 
     fn decode(byte: u8) -> Option<Self> {

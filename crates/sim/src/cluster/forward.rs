@@ -247,4 +247,10 @@ impl Service for Desk {
             answer.encode().into()
         })
     }
+
+    /// Each node's clock here is its own.
+    fn consulted(&self, _: Bytes) -> futures::future::BoxFuture<'static, Bytes> {
+        let refused = Answer::Refused(Error::new(Code::NoLeader, "refused"));
+        Box::pin(std::future::ready(refused.encode().into()))
+    }
 }
