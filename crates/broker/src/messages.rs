@@ -17,7 +17,7 @@ use queen_core::{Error, MessageId, Offset, PartitionId, Stamp, TenantId};
 use queen_state::query::browse::{Browse, Browsed};
 use queen_state::query::message::{self, groups_at};
 pub use queen_state::query::message::{GroupAt, Status};
-use queen_state::query::{message_with_id, partition_with_id, queue_with_id};
+use queen_state::query::{message_with_id, partition_of};
 use queen_state::run::{Run, has_id};
 use std::sync::Arc;
 
@@ -186,10 +186,8 @@ impl Broker {
         transaction_id: &str,
     ) -> Result<Option<MessageDetail>, Error> {
         let found = self.read(|view| {
-            let Some(partition) = partition_with_id(view, partition)? else { return Ok(None) };
-            let queue = queue_with_id(view, partition.queue)?;
-            let owned = queue.filter(|q| q.row.tenant == tenant && q.row.deleted.is_none());
-            let Some(queue) = owned else { return Ok(None) };
+            let found = partition_of(view, tenant, partition)?;
+            let Some((queue, partition)) = found else { return Ok(None) };
             let offset = message_with_id(view, &partition, transaction_id)?;
             Ok(Some((Arc::new(queue), partition, offset)))
         })?;

@@ -107,9 +107,8 @@ impl Broker {
         if !sealing.any() {
             return Ok(Vec::new());
         }
-        let Some((partition, queue)) = self.read(|view| named(view, cycle.partition))? else {
-            return Ok(Vec::new());
-        };
+        let found = self.read(|view| named(view, cycle.tenant, cycle.partition))?;
+        let Some((partition, queue)) = found else { return Ok(Vec::new()) };
         if !sealing.is_encrypted(cycle.tenant, &queue) {
             return Ok(Vec::new());
         }
@@ -185,7 +184,7 @@ impl Broker {
                 };
                 let state = query.row.state;
                 let row = stream::partition_state(view, state, partition)?;
-                let place = named(view, partition)?;
+                let place = named(view, tenant, partition)?;
                 let page = match keys {
                     // What is left of it is on its way out.
                     _ if place.is_none() => Vec::new(),
@@ -239,7 +238,7 @@ impl Broker {
                 let mut found = Vec::new();
                 for (id, row) in stream::partitions(view, query.row.state, after, STEP)? {
                     let due = untouched_ms == 0 || row.updated <= newest;
-                    let known = if due { named(view, id)? } else { None };
+                    let known = if due { named(view, tenant, id)? } else { None };
                     found.push((id, known.map(|(name, queue)| (name, queue, row.updated))));
                 }
                 Ok(Some(found))
@@ -267,12 +266,11 @@ impl Broker {
 /// Name and queue of a partition; `None` when its queue was deleted.
 fn named(
     view: &crate::View<'_>,
+    tenant: TenantId,
     id: PartitionId,
 ) -> Result<Option<(Box<str>, String)>, queen_state::StorageError> {
-    let Some(partition) = query::partition_with_id(view, id)? else { return Ok(None) };
-    let queue = query::queue_with_id(view, partition.queue)?;
-    let queue = queue.filter(|queue| queue.row.deleted.is_none());
-    Ok(queue.map(|queue| (partition.name, queue.row.name)))
+    let found = query::partition_of(view, tenant, id)?;
+    Ok(found.map(|(queue, partition)| (partition.name, queue.row.name)))
 }
 
 /// What settles and lets go goes on while the disk is full.

@@ -10,7 +10,9 @@ pub mod list;
 pub mod message;
 
 pub use crate::group::{position as group_position, registered as group_registered};
-pub use crate::step::{partition_named, partition_with_id, queue_named, queue_with_id};
+pub use crate::step::{
+    partition_named, partition_of, partition_with_id, queue_named, queue_with_id,
+};
 pub use crate::timeline::{
     Bounds, LogExtent, LogPosition, Timeline, TimelineRun, extent as log_extent,
     position_at as log_position_at, scan as timeline,

@@ -161,6 +161,18 @@ pub fn partition_with_id(
     }
 }
 
+/// A partition incarnation of a tenant's queue, and that, unless it was deleted.
+pub fn partition_of(
+    store: &impl Reading,
+    tenant: TenantId,
+    id: PartitionId,
+) -> Result<Option<(Queue, Partition)>, StorageError> {
+    let Some(partition) = partition_with_id(store, id)? else { return Ok(None) };
+    let queue = queue_with_id(store, partition.queue)?;
+    let queue = queue.filter(|queue| queue.row.tenant == tenant && queue.row.deleted.is_none());
+    Ok(queue.map(|queue| (queue, partition)))
+}
+
 impl<S: Storage> Step<'_, S> {
     /// Sets a row.
     pub fn put<R: Row>(&mut self, key: &[u8], row: &R) {
