@@ -4,6 +4,7 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::object;
 use hyper::StatusCode;
 use queen_broker::dead_letters::{LetterFilter, ShownLetter};
 use queen_core::command::{DeadLetterRef, ReplayDeadLetter};
@@ -155,10 +156,9 @@ struct Target {
 
 async fn target(call: &mut Call) -> Result<Target, Refusal> {
     let body = call.object().await?;
-    let text = |name: &str| match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(Refusal::bad_request(format!("{name}: {other} is not a text"))),
+    let text = |name| {
+        let text = object::text(&body, name).map_err(Refusal::bad_request)?;
+        Ok::<_, Refusal>(text.map(str::to_owned))
     };
     Ok(Target { queue: text("queue")?, partition: text("partition")? })
 }

@@ -28,6 +28,7 @@ mod lease;
 mod lock;
 mod message;
 mod metrics;
+mod object;
 mod pop;
 mod pop_answer;
 mod pop_frames;

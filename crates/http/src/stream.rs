@@ -9,6 +9,7 @@
 use crate::ack::{PartitionText, claim as lease_claim};
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::object;
 use crate::push::{Grouped, check_transaction_id, present};
 use crate::text::Text;
 use hyper::StatusCode;
@@ -35,14 +36,9 @@ fn refused(text: impl Into<String>) -> Refusal {
     Refusal::Unsuccessful(text.into())
 }
 
-/// A text member; null and nothing are absent.
+/// A text member that may be absent.
 fn text<'b>(body: &'b Map<String, Value>, name: &str) -> Result<Option<&'b str>, Refusal> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(refused(format!("{name}: {other} is not a text"))),
-    }
+    object::given(body, name).map_err(refused)
 }
 
 fn required<'b>(body: &'b Map<String, Value>, name: &str) -> Result<&'b str, Refusal> {
@@ -86,11 +82,7 @@ fn partition(text: &str) -> Option<PartitionId> {
 /// `POST /streams/v1/queries`.
 pub(crate) async fn register(mut call: Call) -> Result<Answer, Refusal> {
     let body = call.object().await?;
-    let reset = match body.get("reset") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(reset)) => *reset,
-        Some(other) => return Err(refused(format!("reset: {other} is not true or false"))),
-    };
+    let reset = object::flag(&body, "reset").map_err(refused)?.unwrap_or(false);
     let query = RegisterQuery {
         tenant: call.tenant(),
         name: required(&body, "name")?,

@@ -4,6 +4,7 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::object;
 use hyper::StatusCode;
 use queen_core::switch::{SetSwitches, Switches};
 use serde_json::{Map, Value, json};
@@ -57,9 +58,5 @@ fn shown(on: Switches) -> Answer {
 
 /// A switch of the body; absent and null leave it as it is.
 fn switch(body: &Map<String, Value>, name: &str) -> Result<Option<bool>, Refusal> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Bool(on)) => Ok(Some(*on)),
-        Some(other) => Err(Refusal::bad_request(format!("{name}: {other} is not true or false"))),
-    }
+    object::flag(body, name).map_err(Refusal::bad_request)
 }

@@ -5,6 +5,7 @@
 
 use crate::answer::{Answer, Refusal, json};
 use crate::call::Call;
+use crate::object;
 use hyper::StatusCode;
 use queen_broker::traces::{Event, event_id};
 use queen_core::trace::RecordTrace;
@@ -95,14 +96,9 @@ fn missing(name: &str) -> Refusal {
     Refusal::bad_request(format!("{name} is required"))
 }
 
-/// A text member; null and nothing are absent.
+/// A text member that may be absent.
 fn text<'b>(body: &'b Map<String, Value>, name: &str) -> Result<Option<&'b str>, Refusal> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(Refusal::bad_request(format!("{name}: {other} is not a text"))),
-    }
+    object::given(body, name).map_err(Refusal::bad_request)
 }
 
 fn partition(body: &Map<String, Value>) -> Result<PartitionId, Refusal> {
