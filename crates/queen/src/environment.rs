@@ -57,6 +57,19 @@ impl Environment {
         self.variables.get(name).map(String::as_str)
     }
 
+    /// The values of settings that are set together or not at all; `None` when only some are, which is
+    /// noted.
+    #[allow(clippy::option_option)] // wrong, off, or on
+    pub fn together<const N: usize>(&self, settings: [&Setting; N]) -> Option<Option<[&str; N]>> {
+        let values = settings.map(|setting| self.get(setting.name));
+        if values.iter().all(Option::is_none) {
+            return Some(None);
+        }
+        let unset = settings.iter().zip(&values).filter(|(_, value)| value.is_none());
+        unset.for_each(|(setting, _)| self.complain(setting.missing()));
+        values.iter().all(Option::is_some).then(|| Some(values.map(Option::unwrap_or_default)))
+    }
+
     /// Notes that a variable is wrong.
     pub fn refuse(&self, name: &str, wrong: impl Display, example: impl Display) {
         let value = self.get(name).unwrap_or_default();

@@ -55,19 +55,9 @@ pub fn read(environment: &Environment) -> Option<Arc<Auth>> {
 
 /// What clients are shown; `None` when HTTP is answered in the clear, or when something is wrong.
 pub fn tls(environment: &Environment) -> Option<Arc<Tls>> {
-    let all = [&access::TLS_CERT, &access::TLS_KEY];
-    match all.map(|setting| environment.get(setting.name)) {
-        [None, None] => None,
-        [Some(cert), Some(key)] => {
-            let tls = Tls::new(cert.into(), key.into());
-            tls.map_err(|problem| environment.complain(problem)).ok().map(Arc::new)
-        }
-        _ => {
-            let unset = all.iter().filter(|setting| environment.get(setting.name).is_none());
-            unset.for_each(|setting| environment.complain(setting.missing()));
-            None
-        }
-    }
+    let [cert, key] = environment.together([&access::TLS_CERT, &access::TLS_KEY]).flatten()?;
+    let tls = Tls::new(cert.into(), key.into());
+    tls.map_err(|problem| environment.complain(problem)).ok().map(Arc::new)
 }
 
 /// The PEM text of a key that is given as such, or as the file that holds it.

@@ -6,7 +6,7 @@
 
 use crate::environment::Environment;
 use queen_broker::cluster::{ClusterOptions, Peer, TlsFiles};
-use queen_core::setting::{Setting, broker};
+use queen_core::setting::broker;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -157,19 +157,12 @@ fn token(environment: &Environment) -> Option<String> {
 /// The files of mutual TLS: all, or none.
 #[allow(clippy::option_option)] // wrong, off, or on
 fn tls(environment: &Environment) -> Option<Option<TlsFiles>> {
-    let all = [&broker::TLS_CA, &broker::TLS_CERT, &broker::TLS_KEY];
-    let [ca, cert, key] = all.map(|setting: &Setting| environment.get(setting.name));
-    match (ca, cert, key) {
-        (None, None, None) => Some(None),
-        (Some(ca), Some(cert), Some(key)) => {
-            Some(Some(TlsFiles { ca: ca.into(), cert: cert.into(), key: key.into() }))
-        }
-        _ => {
-            let unset = all.iter().filter(|setting| environment.get(setting.name).is_none());
-            unset.for_each(|setting| environment.complain(setting.missing()));
-            None
-        }
-    }
+    let files = environment.together([&broker::TLS_CA, &broker::TLS_CERT, &broker::TLS_KEY])?;
+    Some(files.map(|[ca, cert, key]| TlsFiles {
+        ca: ca.into(),
+        cert: cert.into(),
+        key: key.into(),
+    }))
 }
 
 /// Reads `low..high`, in milliseconds.
