@@ -77,8 +77,9 @@ pub(crate) async fn run(broker: Broker) {
             // A new leader is asked at once: its clock is the log's now.
             let changed = tokio::select! {
                 changed = leader.changed() => changed,
-                () = report(&broker.shared) => {
-                    timeout(EVERY, leader.changed()).await.unwrap_or(Ok(()))
+                prompt = report(&broker.shared) => {
+                    let pause = if prompt { EVERY } else { SOON };
+                    timeout(pause, leader.changed()).await.unwrap_or(Ok(()))
                 }
             };
             if changed.is_err() {
@@ -152,23 +153,31 @@ async fn ask_the_time(shared: &Shared) -> Found {
     timeout(PROMPT, round).await.unwrap_or(Found::Unclear)
 }
 
-/// One report.
-async fn report(shared: &Shared) {
-    let Ok(node) = shared.node() else { return };
+/// One report; whether the answer came soon enough to say well what time it is.
+async fn report(shared: &Shared) -> bool {
+    let Ok(node) = shared.node() else { return true };
     let report = Report { node: shared.node_id, storage_full: shared.admission.storage_full() };
     if node.leadership().borrow().is_some() {
-        return shared.peers.report(report);
+        shared.peers.report(report);
+        return true;
     }
     let asked = Instant::now();
     match timeout(PATIENCE, node.ask_leader(Bytes::from(report.encode()))).await {
         Ok(Ok(bytes)) => match Answer::decode(&bytes) {
-            Ok(Answer::Clock(now)) => shared.proposer.heard(now, asked),
+            Ok(Answer::Clock(now)) => {
+                shared.proposer.heard(now, asked);
+                return asked.elapsed() < PROMPT;
+            }
             other => debug!(?other, "a report was answered with something else"),
         },
         // Somebody leads again soon, or `/health` says that nobody does.
         Ok(Err(why)) => debug!(?why, "nobody took the report"),
-        Err(_) => debug!("the leader did not answer the report"),
+        Err(_) => {
+            debug!("the leader did not answer the report");
+            return false;
+        }
     }
+    true
 }
 
 #[cfg(test)]

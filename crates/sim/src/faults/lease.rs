@@ -42,7 +42,7 @@ pub struct Hold {
 }
 
 /// Microseconds for which something of this length certainly lasts: the log clock may run faster than time
-/// by a twentieth.
+/// by a fiftieth, and leap a little when the leader changes; a twentieth in all.
 pub fn certain(length: Duration) -> u64 {
     (length - length / 20 - LOOK).as_micros() as u64
 }
